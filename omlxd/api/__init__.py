@@ -1,0 +1,1 @@
+"""HTTP for clients: routes, dialects, access."""

@@ -1,0 +1,1 @@
+"""The shells of the control plane: processes, sockets, files, clocks."""

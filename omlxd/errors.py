@@ -1,0 +1,126 @@
+"""Every error that omlxd tells a client or a user about.
+
+OmlxError
+├── RequestInvalid            400  the request cannot be served as it is; `param` names the field
+│   └── ContextOverflow       400  prompt and reply do not fit the served window
+├── Unauthorized              401  no key, or not one of ours
+├── Forbidden                 403  host, origin or scope refused
+├── ModelNotFound             404  no servable model of that name; the message lists what exists
+├── NotFound                  404  no such route or object
+├── Conflict                  409  the file in force says otherwise (a pin), or a newer one came
+├── SpecInvalid               422  omlx.toml or a drop-in does not say what can be done
+├── QueueFull                 503  retry after `retry_after_s`
+├── ModelUnavailable          503  crash loop, back-off, unservable or shutting down
+├── RequestTimeout            504  the request's own deadline passed
+├── WorkerDied                502  the model's process ended under the request
+├── EngineFailed              500  one request failed inside the model
+└── MemoryExceeded            507  can never fit under the memory limit; the message spells out the sum
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class OmlxError(Exception):
+    """Base of all; `str()` says what happened, to what, and what to do next."""
+
+    code: ClassVar[str] = "internal_error"
+    status: ClassVar[int] = 500
+    retryable: ClassVar[bool] = False
+
+    def __init__(
+        self, message: str, *, param: str | None = None, retry_after_s: float | None = None
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        self.retry_after_s = retry_after_s
+
+
+class RequestInvalid(OmlxError):
+    code = "invalid_request"
+    status = 400
+
+
+class ContextOverflow(RequestInvalid):
+    """The prompt leaves no room in the served window."""
+
+    code = "context_length_exceeded"
+
+    def __init__(self, message: str, *, prompt_tokens: int = 0, max_context: int = 0) -> None:
+        super().__init__(message, param="messages")
+        self.prompt_tokens = prompt_tokens
+        self.max_context = max_context
+
+
+class Unauthorized(OmlxError):
+    code = "invalid_api_key"
+    status = 401
+
+
+class Forbidden(OmlxError):
+    code = "forbidden"
+    status = 403
+
+
+class NotFound(OmlxError):
+    code = "not_found"
+    status = 404
+
+
+class ModelNotFound(NotFound):
+    code = "model_not_found"
+
+
+class Conflict(OmlxError):
+    code = "conflict"
+    status = 409
+
+
+class SpecInvalid(OmlxError):
+    code = "config_invalid"
+    status = 422
+
+
+class EngineFailed(OmlxError):
+    code = "engine_failed"
+    status = 500
+
+
+class WorkerDied(OmlxError):
+    code = "worker_died"
+    status = 502
+    retryable = True
+
+
+class QueueFull(OmlxError):
+    code = "queue_full"
+    status = 503
+    retryable = True
+
+
+class ModelUnavailable(OmlxError):
+    code = "model_unavailable"
+    status = 503
+    retryable = True
+
+
+class RequestTimeout(OmlxError):
+    code = "request_timeout"
+    status = 504
+
+
+class MemoryExceeded(OmlxError):
+    code = "insufficient_memory"
+    status = 507
+
+
+def _tree(base: type[OmlxError]) -> dict[str, type[OmlxError]]:
+    found = {base.code: base}
+    for child in base.__subclasses__():
+        found |= _tree(child)
+    return found
+
+
+BY_CODE: dict[str, type[OmlxError]] = _tree(OmlxError)

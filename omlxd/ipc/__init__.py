@@ -1,0 +1,1 @@
+"""What daemon and worker say to each other."""

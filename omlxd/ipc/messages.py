@@ -1,0 +1,246 @@
+"""The frames between the daemon and a worker, and the protocol-neutral request and event stream.
+
+Pure data. A request is what every dialect is parsed into; an event is what every dialect is
+rendered from. The stream of one request is: `Accepted`, then deltas, one `Finished` per choice,
+and exactly one terminal event, `Completed` or `Failed` (which may also come first of all).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from msgspec import Struct
+
+PROTOCOL = 1
+
+Kind = Literal["llm", "vlm", "ocr", "embedding", "reranker"]
+FinishReason = Literal["stop", "length", "aborted"]
+
+
+# ------------------------------------------------------------------ the neutral request
+
+
+class Sampling(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How the next token is drawn; None = the model's own default, then omlxd's."""
+
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    seed: int | None = None
+    repetition_penalty: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    logit_bias: dict[int, float] = {}
+
+
+class GenerateRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One generation job. Either `messages` (rendered by the model's template) or `prompt`."""
+
+    request_id: str
+    model: str  # engine id, already resolved
+    messages: list[dict[str, Any]] | None = None  # role, content (string), name …; normalised
+    prompt: str | list[int] | None = None  # raw text or token ids (completions)
+    echo: bool = False
+    tools: list[dict[str, Any]] = []
+    template_kwargs: dict[str, Any] = {}
+    continue_final: bool = False  # the last message is an assistant turn to go on with
+    sampling: Sampling = Sampling()
+    max_tokens: int | None = None  # None = what is left of the window
+    stop: list[str] = []
+    n: int = 1
+    top_logprobs: int | None = None  # None = no log-probabilities; 0 = the chosen token only
+    ignore_eos: bool = False
+
+
+# ------------------------------------------------------------------ the neutral event stream
+
+
+class TokenLogprob(Struct, frozen=True, array_like=True):
+    token: str
+    logprob: float
+    bytes_: bytes
+    top: list[tuple[str, float, bytes]] = []
+
+
+class Accepted(Struct, frozen=True, tag=True):
+    """Tokenised, fits the window, queued. Nothing can be refused after this."""
+
+    request_id: str
+    prompt_tokens: int
+
+
+class Delta(Struct, frozen=True, tag=True, omit_defaults=True):
+    """Text that became visible; never half a character, never part of a stop string."""
+
+    request_id: str
+    index: int
+    text: str
+    tokens: int = 1  # output tokens since the last delta of this choice
+    logprobs: list[TokenLogprob] | None = None
+
+
+class Finished(Struct, frozen=True, tag=True, omit_defaults=True):
+    """One choice ended."""
+
+    request_id: str
+    index: int
+    reason: FinishReason
+    stop_sequence: str | None = None  # the stop string that matched
+
+
+class Usage(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Tokens. `cached_tokens` = `ram` + `ssd`; `computed` = prompt tokens that were run."""
+
+    prompt_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    ram: int = 0
+    ssd: int = 0
+    computed: int = 0
+
+
+class Completed(Struct, frozen=True, tag=True, omit_defaults=True):
+    """Terminal: every choice finished."""
+
+    request_id: str
+    usage: Usage
+    queue_ms: float = 0.0  # accepted → first scheduled
+
+
+class Failed(Struct, frozen=True, tag=True, omit_defaults=True):
+    """Terminal: `code` is one of `omlxd.errors.BY_CODE`."""
+
+    request_id: str
+    code: str
+    message: str
+    param: str | None = None
+    prompt_tokens: int = 0
+    max_context: int = 0
+
+
+Event = Accepted | Delta | Finished | Completed | Failed
+
+
+# ------------------------------------------------------------------ daemon → worker
+
+
+class LoadSettings(Struct, frozen=True, kw_only=True):
+    """What only a new worker can change (reload class *drain*). Equal = nothing to do."""
+
+    model_id: str
+    path: str
+    kind: Kind
+    trust_remote_code: bool = False
+    chat_template: str | None = None  # template text that replaces the model's own
+    max_memory_bytes: int | None = None
+    block_tokens: int = 64
+    cold_dir: str = ""
+
+
+class LiveSettings(Struct, frozen=True, kw_only=True):
+    """What a running engine takes over at once (reload class *live*)."""
+
+    max_concurrent_requests: int = 8
+    max_queue: int = 256
+    prefill_step_tokens: int | None = None  # upper bound; None = auto
+    max_context: int | None = None  # None = the model's own window
+    max_output_tokens: int | None = None
+    context_scale_factor: float = 1.0
+    chat_template_kwargs: dict[str, Any] = {}
+    sampling: Sampling = Sampling()
+    memory_share_bytes: int = 0  # weights + KV + caches; 0 = not decided yet
+
+
+class Load(Struct, frozen=True, tag=True):
+    load: LoadSettings
+    live: LiveSettings
+
+
+class Configure(Struct, frozen=True, tag=True):
+    live: LiveSettings
+
+
+class Submit(Struct, frozen=True, tag=True):
+    request: GenerateRequest
+
+
+class Cancel(Struct, frozen=True, tag=True):
+    """The client went away, or a deadline passed. Answered by nothing."""
+
+    request_id: str
+
+
+class Stop(Struct, frozen=True, tag=True):
+    """Exit cleanly now; running requests were drained or given up by the daemon."""
+
+
+ToWorker = Load | Configure | Submit | Cancel | Stop
+
+
+# ------------------------------------------------------------------ worker → daemon
+
+
+class Hello(Struct, frozen=True, tag=True):
+    """First frame: imports are done, no model yet."""
+
+    pid: int
+    protocol: int
+    versions: dict[str, str] = {}
+
+
+class TokenizerReady(Struct, frozen=True, tag=True):
+    """Requests can be accepted from here on, before the weights are in."""
+
+    max_context: int
+
+
+class Loaded(Struct, frozen=True, tag=True, kw_only=True):
+    """The model answers. `weights_bytes` is what the arrays occupy."""
+
+    duration_s: float
+    weights_bytes: int
+    max_context: int  # served window: the model's, or the smaller one asked for
+    batches: bool  # False = requests run one at a time, `batch_reason` says why
+    batch_reason: str = ""
+    prefix_reuse: bool = False
+    prefix_reuse_reason: str = ""
+    kv_bytes_per_token: int = 0
+
+
+class LoadFailed(Struct, frozen=True, tag=True):
+    """The worker exits after this. `permanent` = loading again cannot help until files change."""
+
+    message: str
+    permanent: bool
+
+
+class Events(Struct, frozen=True, tag=True):
+    """All events of one engine step, in order."""
+
+    events: list[Event]
+
+
+class RowStats(Struct, frozen=True):
+    """Where one request stands, for `omlxctl requests`."""
+
+    request_id: str
+    status: Literal["waiting", "prefill", "decode"]
+    prompt_tokens: int
+    computed_tokens: int
+    output_tokens: int
+
+
+class Stats(Struct, frozen=True, tag=True, kw_only=True):
+    """About once a second while anything runs, and once when it comes to rest."""
+
+    running: int
+    waiting: int
+    active_bytes: int  # MLX's allocator: in use
+    cache_bytes: int  # MLX's allocator: kept for reuse
+    prefill_tps: float = 0.0
+    decode_tps: float = 0.0
+    rows: list[RowStats] = []
+
+
+FromWorker = Hello | TokenizerReady | Loaded | LoadFailed | Events | Stats

@@ -1,0 +1,1 @@
+"""Discovery: folders to model cards."""

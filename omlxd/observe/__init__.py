@@ -1,0 +1,1 @@
+"""Logs, events and metrics."""

@@ -1,0 +1,1 @@
+"""The pure core of the daemon: plan(desired, observed, now) → actions."""

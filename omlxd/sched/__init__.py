@@ -1,0 +1,1 @@
+"""Pure scheduling decisions of one engine."""
