@@ -39,6 +39,7 @@ class GenerateRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     request_id: str
     model: str  # engine id, already resolved
+    api: str = ""  # route it came by, e.g. "chat.completions"; for status and logs only
     messages: list[dict[str, Any]] | None = None  # role, content (string), name …; normalised
     prompt: str | list[int] | None = None  # raw text or token ids (completions)
     echo: bool = False
@@ -136,6 +137,7 @@ class LoadSettings(Struct, frozen=True, kw_only=True):
     max_memory_bytes: int | None = None
     block_tokens: int = 64
     cold_dir: str = ""
+    fingerprint: str = ""  # of the model's files: other weights under the same name are another load
 
 
 class LiveSettings(Struct, frozen=True, kw_only=True):

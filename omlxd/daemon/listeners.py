@@ -1,0 +1,214 @@
+"""The sockets the daemon listens on, brought to what is wanted and kept there.
+
+One uvicorn server per address and one for the control socket, all in the daemon's loop. A removed
+address stops accepting at once and finishes the responses that run on it; a taken one is tried
+again until it is free. Signals are the daemon's business, so uvicorn's own capture is off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+from omlxd.observe import log
+
+BACKLOG = 2048
+LINGER_S = 0.1  # accepted connections get this long to speak before idle ones are closed
+RETRY_S = 2.0
+
+
+class Server(uvicorn.Server):
+    """One listener. Closes its socket first on shutdown, so that nobody accepted is cut off."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._asked = asyncio.Event()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    def stop(self) -> None:
+        """Accept nothing more; `serve` returns when the running responses have ended."""
+        self.should_exit = True
+        for server in self.servers:
+            server.close()
+        self._asked.set()
+
+    async def main_loop(self) -> None:
+        """Once a second for the Date header, instead of uvicorn's ten times."""
+        while not await self.on_tick(0):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(1.0):
+                    await self._asked.wait()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for server in self.servers:
+            server.close()
+        await asyncio.sleep(LINGER_S)
+        await super().shutdown(sockets)
+
+
+@dataclass(slots=True)
+class Listener:
+    """A bound address and the task that serves it."""
+
+    server: Server
+    task: asyncio.Task[None]
+    address: str  # as bound: a port of 0 is resolved
+
+
+def split_address(listen: str) -> tuple[str, int]:
+    """`"127.0.0.1:8000"` or `"[::1]:8000"` → host and port."""
+    host, _, port = listen.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def bind_tcp(listen: str) -> socket.socket:
+    """A listening TCP socket; raises OSError before anything is touched."""
+    host, port = split_address(listen)
+    family, kind, proto, _, address = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    sock = socket.socket(family, kind, proto)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        sock.bind(address)
+        sock.listen(BACKLOG)
+        sock.setblocking(False)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def bind_unix(path: Path) -> socket.socket:
+    """A listening Unix socket, mode 0600 from its first moment.
+
+    The caller holds the home's lock, so a socket file that is already there belongs to nobody.
+    """
+    path.unlink(missing_ok=True)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    before = os.umask(0o177)
+    try:
+        sock.bind(str(path))
+        sock.listen(128)
+        sock.setblocking(False)
+    except OSError:
+        sock.close()
+        raise
+    finally:
+        os.umask(before)
+    return sock
+
+
+async def serve(app: Any, sock: socket.socket, address: str) -> Listener:
+    """Serve `app` on a bound socket; returns when it accepts."""
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        http="httptools",
+        ws="none",
+        timeout_keep_alive=75,
+        server_header=False,
+        proxy_headers=False,
+    )
+    server = Server(config)
+    task = asyncio.create_task(server.serve(sockets=[sock]), name=f"listener {address}")
+    while not server.started:
+        if task.done():
+            task.result()
+        await asyncio.sleep(0.001)
+    return Listener(server, task, address)
+
+
+class Listeners:
+    """Owns the HTTP listeners. `want` may be called at any time; the rest follows."""
+
+    def __init__(self, app: Any, *, on_change: Callable[[], None]) -> None:
+        self._app = app
+        self._on_change = on_change
+        self._wanted: tuple[str, ...] = ()
+        self._bound: dict[str, Listener] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        self._wake = asyncio.Event()
+        self.failures: dict[str, str] = {}  # address → why it could not be bound
+
+    @property
+    def addresses(self) -> list[str]:
+        """What is bound now, in the order of the spec."""
+        order = {listen: i for i, listen in enumerate(self._wanted)}
+        return [self._bound[key].address for key in sorted(self._bound, key=lambda k: order.get(k, 99))]
+
+    def want(self, listen: Sequence[str]) -> None:
+        self._wanted = tuple(listen)
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Bring the bound addresses to the wanted ones, for ever."""
+        while True:
+            self._wake.clear()
+            for gone in [key for key in self._bound if key not in self._wanted]:
+                self._close(gone)
+            self.failures = {k: v for k, v in self.failures.items() if k in self._wanted}
+            for listen in self._wanted:
+                if listen not in self._bound:
+                    await self._open(listen)
+            try:
+                async with asyncio.timeout(RETRY_S if self.failures else None):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass  # the taken address may be free by now
+
+    def close(self) -> None:
+        """Stop accepting everywhere; running responses go on."""
+        self._wanted = ()
+        for key in list(self._bound):
+            self._close(key)
+
+    async def closed(self, timeout_s: float) -> None:
+        """Wait until every response has ended, `timeout_s` at most."""
+        if self._closing:
+            await asyncio.wait(self._closing, timeout=timeout_s)
+
+    async def _open(self, listen: str) -> None:
+        try:
+            sock = bind_tcp(listen)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            if self.failures.get(listen) != reason:
+                self.failures[listen] = reason
+                log.get().error("listen", address=listen, error=reason, retry_s=RETRY_S)
+                self._on_change()
+            return
+        host, port = sock.getsockname()[:2]
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self._bound[listen] = await serve(self._app, sock, address)
+        self.failures.pop(listen, None)
+        log.get().info("listen", address=address)
+        self._on_change()
+
+    def _close(self, listen: str) -> None:
+        listener = self._bound.pop(listen)
+        listener.server.stop()
+        self._closing.add(listener.task)
+        listener.task.add_done_callback(self._closed)
+        log.get().info("listen", address=listener.address, closed=True)
+        self._on_change()
+
+    def _closed(self, task: asyncio.Task[None]) -> None:
+        self._closing.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.get().error("listener_failed", listener=task.get_name(), error=repr(error))
