@@ -14,12 +14,16 @@ OmlxError
 ├── RequestTimeout            504  the request's own deadline passed
 ├── WorkerDied                502  the model's process ended under the request
 ├── EngineFailed              500  one request failed inside the model
-└── MemoryExceeded            507  can never fit under the memory limit; the message spells out the sum
+└── MemoryExceeded            507  can never fit under the memory limit; the message has the sum
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from omlxd.spec.report import Problem
 
 
 class OmlxError(Exception):
@@ -79,8 +83,14 @@ class Conflict(OmlxError):
 
 
 class SpecInvalid(OmlxError):
+    """`problems` holds every one of them, each with its place, where there is one."""
+
     code = "config_invalid"
     status = 422
+
+    def __init__(self, message: str, *, problems: Sequence[Problem] = ()) -> None:
+        super().__init__(message)
+        self.problems = tuple(problems)
 
 
 class EngineFailed(OmlxError):
