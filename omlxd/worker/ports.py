@@ -6,12 +6,12 @@ engine (owns every MLX call). Text never touches MLX, the engine never touches t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from omlxd.errors import OmlxError
-from omlxd.ipc.messages import LiveSettings, RowStats
+from omlxd.ipc.messages import LiveSettings, LoadSettings, RowStats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,11 @@ class TokenOut:
 
 @dataclass(frozen=True, slots=True)
 class RowUsage:
-    """Where one row's prompt tokens came from; sent with the row's last token or its failure."""
+    """Where one row's prompt tokens came from.
+
+    Sent with the row's first token, when its prompt is done: a row may be cancelled at any later
+    token (a stop string), and nothing follows a cancel. Sent again later, the newer one counts.
+    """
 
     request_id: str
     index: int
@@ -96,7 +100,7 @@ class EngineListener(Protocol):
         ...
 
     def on_tokens(self, tokens: Sequence[TokenOut], ended: Sequence[RowUsage]) -> None:
-        """All tokens of one step; `ended` holds the usage of rows that ended with it."""
+        """All tokens of one step; `ended` holds the usage of rows whose prompt ended with it."""
         ...
 
     def on_failed(self, request_id: str, error: OmlxError) -> None:
@@ -118,3 +122,38 @@ class Engine(Protocol):
         ...
 
     def configure(self, live: LiveSettings) -> None: ...
+
+
+class LoadError(Exception):
+    """The weights or the tokenizer cannot be used; `permanent` = not until files change."""
+
+    def __init__(self, message: str, *, permanent: bool) -> None:
+        super().__init__(message)
+        self.permanent = permanent
+
+
+class EngineRun(Engine, Protocol):
+    """An engine as the host drives it: the host starts one thread, which calls `load`, then `run`.
+
+    `submit`, `cancel` and `configure` may be called as soon as the object exists: what comes
+    before the weights are in waits in the engine's queue.
+    """
+
+    def load(self) -> EngineFacts:
+        """Weights in and evaluated; raises LoadError."""
+        ...
+
+    def run(self) -> None:
+        """Step until `stop`. What it raises is the end of the worker."""
+        ...
+
+    def stop(self) -> None:
+        """Thread-safe: `run` returns after the step at hand; what is running is dropped."""
+        ...
+
+    def close(self) -> None:
+        """Last call on the engine thread, whatever happened before: MLX's streams are cleared."""
+        ...
+
+
+EngineFactory = Callable[[LoadSettings, LiveSettings, EngineListener], EngineRun]
