@@ -90,8 +90,18 @@ class PlanResult(Struct, frozen=True):
     consequences: list[str] = field(default_factory=list)  # one sentence per model or listener
 
 
+class PlanRequest(Struct, frozen=True):
+    """Body of POST /v1/plan: the text of a would-be omlx.toml, and its name for messages."""
+
+    text: str
+    file: str
+
+
 class SettingsPatch(Struct, frozen=True):
-    """Body of PATCH /v1/settings: `set` values are TOML values; `unset` are key names."""
+    """Body of PATCH /v1/settings: `set` values are TOML values; `unset` are key names.
+
+    Keys may be dotted ("sampling.temperature").
+    """
 
     model: str
     set: dict[str, Any] = field(default_factory=dict)
@@ -125,6 +135,27 @@ class ConfigView(Struct, frozen=True):
     path: str
     drop_ins: list[str]
     values: list[OriginValue]
+
+
+class VersionInfo(Struct, frozen=True, kw_only=True):
+    """Answer of GET /v1/version."""
+
+    api_version: int = API_VERSION
+    version: str
+
+
+class ModelList(Struct, frozen=True, kw_only=True):
+    """Answer of GET /v1/models."""
+
+    api_version: int = API_VERSION
+    models: list[ModelStatus]
+
+
+class RequestList(Struct, frozen=True, kw_only=True):
+    """Answer of GET /v1/requests."""
+
+    api_version: int = API_VERSION
+    requests: list[RequestStatus]
 
 
 class ErrorBody(Struct, frozen=True):

@@ -1,0 +1,275 @@
+"""HTTP/1.1 with JSON on the control socket: for omlxctl, scrapers of metrics and scripts.
+
+The socket's mode (0600) is the only key. A request with an Origin header comes from a browser page
+and is refused. Every answer names the daemon's version; every refusal is an `ErrorBody`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from omlxd import __version__
+from omlxd.control.ports import Control
+from omlxd.control.wire import (
+    ErrorBody,
+    Event,
+    ModelList,
+    ModelStatus,
+    PlanRequest,
+    RequestList,
+    SettingsPatch,
+    VersionInfo,
+)
+from omlxd.errors import (
+    Forbidden,
+    ModelNotFound,
+    NotFound,
+    OmlxError,
+    RequestInvalid,
+    SpecInvalid,
+)
+
+T = TypeVar("T")
+Endpoint = Callable[[Control, Request], Awaitable[Response]]
+
+
+def create_control_app(control: Control) -> ASGIApp:
+    """The ASGI app of the control socket; it holds no state of its own."""
+    routes = [
+        Route(path, _bind(endpoint, control), methods=[method])
+        for (path, method), endpoint in HANDLERS.items()
+    ]
+    app = Starlette(
+        routes=routes,
+        exception_handlers={
+            OmlxError: _refuse,
+            HTTPException: _refuse_http,
+            Exception: _refuse_unexpected,
+        },
+    )
+    return _Door(app)
+
+
+# ------------------------------------------------------------------ reads
+
+
+async def _status(control: Control, request: Request) -> Response:
+    if _flag(request, "watch"):
+        return _stream(control.follow_status())
+    return _json(control.status())
+
+
+async def _version(control: Control, request: Request) -> Response:
+    return _json(VersionInfo(version=__version__))
+
+
+async def _models(control: Control, request: Request) -> Response:
+    return _json(ModelList(models=control.status().models))
+
+
+async def _model(control: Control, request: Request) -> Response:
+    return _json(find_model(control.status().models, request.path_params["id"]))
+
+
+async def _requests(control: Control, request: Request) -> Response:
+    return _json(RequestList(requests=control.requests()))
+
+
+async def _config(control: Control, request: Request) -> Response:
+    return _json(control.config_view())
+
+
+async def _events(control: Control, request: Request) -> Response:
+    return _stream(_past_events(control, follow=_flag(request, "follow")))
+
+
+async def _metrics(control: Control, request: Request) -> Response:
+    return Response(control.metrics(), media_type=CONTENT_TYPE_LATEST)
+
+
+async def _cache(control: Control, request: Request) -> Response:
+    raise NotFound("GET /v1/cache is not in this version of omlxd")
+
+
+# ------------------------------------------------------------------ writes
+
+
+async def _load(control: Control, request: Request) -> Response:
+    return _json(await control.load(request.path_params["id"]))
+
+
+async def _unload(control: Control, request: Request) -> Response:
+    return _json(await control.unload(request.path_params["id"]))
+
+
+async def _settings(control: Control, request: Request) -> Response:
+    return _json(await control.patch_settings(await _body(request, SettingsPatch)))
+
+
+async def _plan(control: Control, request: Request) -> Response:
+    body = await _body(request, PlanRequest)
+    return _json(await control.plan(body.text, body.file))
+
+
+async def _reload(control: Control, request: Request) -> Response:
+    return _json(await control.reload())
+
+
+# Sorted, so that a path and its method are found at a glance; a test holds the order.
+# `{id}` is percent-encoded by the caller and may hold a slash.
+HANDLERS: dict[tuple[str, str], Endpoint] = {
+    ("/metrics", "GET"): _metrics,
+    ("/v1/cache", "GET"): _cache,
+    ("/v1/config", "GET"): _config,
+    ("/v1/events", "GET"): _events,
+    ("/v1/models", "GET"): _models,
+    ("/v1/models/{id:path}", "GET"): _model,
+    ("/v1/models/{id:path}/load", "POST"): _load,
+    ("/v1/models/{id:path}/unload", "POST"): _unload,
+    ("/v1/plan", "POST"): _plan,
+    ("/v1/reload", "POST"): _reload,
+    ("/v1/requests", "GET"): _requests,
+    ("/v1/settings", "PATCH"): _settings,
+    ("/v1/status", "GET"): _status,
+    ("/v1/version", "GET"): _version,
+}
+
+
+# ------------------------------------------------------------------ parts
+
+
+def find_model(models: Sequence[ModelStatus], name: str) -> ModelStatus:
+    """By id, then alias, then the last part of an id where only one model has it.
+
+    Raises ModelNotFound, with the names there are.
+    """
+    for model in models:
+        if model.id == name:
+            return model
+    for model in models:
+        if name in model.aliases:
+            return model
+    short = [model for model in models if model.id.rpartition("/")[2] == name]
+    if len(short) == 1:
+        return short[0]
+    if short:
+        raise ModelNotFound(
+            f"{name!r} may be any of {', '.join(model.id for model in short)}; use the full id"
+        )
+    known = ", ".join(model.id for model in models) or "none"
+    raise ModelNotFound(f"no model named {name!r}; models: {known}")
+
+
+async def _past_events(control: Control, *, follow: bool) -> AsyncIterator[Event]:
+    """The ring, then what comes; following starts first, so nothing falls between the two."""
+    if not follow:
+        for event in control.events():
+            yield event
+        return
+    upcoming = aiter(control.follow_events())
+    first = asyncio.ensure_future(anext(upcoming, None))
+    try:
+        await asyncio.sleep(0)  # the first step of the iterator is what subscribes
+        last = -1
+        for event in control.events():
+            yield event
+            last = event.seq
+        next_one = await first
+        if next_one is not None and next_one.seq > last:
+            yield next_one
+        async for event in upcoming:
+            yield event
+    finally:
+        first.cancel()
+
+
+def _flag(request: Request, name: str) -> bool:
+    value = request.query_params.get(name, "0")
+    if value not in ("0", "1"):
+        raise RequestInvalid(f"{name}={value} is not understood; use {name}=1 or {name}=0")
+    return value == "1"
+
+
+async def _body(request: Request, shape: type[T]) -> T:
+    try:
+        return msgspec.json.decode(await request.body(), type=shape)
+    except msgspec.DecodeError as error:
+        raise RequestInvalid(f"{request.method} {request.url.path}: {error}") from error
+
+
+def _json(value: Any, *, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(value), status, media_type="application/json")
+
+
+def _stream(values: AsyncIterator[Any]) -> Response:
+    async def lines() -> AsyncIterator[bytes]:
+        async for value in values:
+            yield msgspec.json.encode(value) + b"\n"
+
+    return StreamingResponse(lines(), media_type="application/x-ndjson")
+
+
+def _bind(endpoint: Endpoint, control: Control) -> Callable[[Request], Awaitable[Response]]:
+    async def bound(request: Request) -> Response:
+        return await endpoint(control, request)
+
+    return bound
+
+
+# ------------------------------------------------------------------ refusals
+
+
+async def _refuse(request: Request, error: Exception) -> Response:
+    assert isinstance(error, OmlxError)
+    problems = list(error.problems) if isinstance(error, SpecInvalid) else []
+    return _json(ErrorBody(error.code, error.message, problems), status=error.status)
+
+
+async def _refuse_http(request: Request, error: Exception) -> Response:
+    """No such path, or not with this method."""
+    assert isinstance(error, HTTPException)
+    what = f"{request.method} {request.url.path}: {error.detail}"
+    code = NotFound.code if error.status_code == NotFound.status else RequestInvalid.code
+    return _json(ErrorBody(code, what), status=error.status_code)
+
+
+async def _refuse_unexpected(request: Request, error: Exception) -> Response:
+    """Our own bug; starlette raises it again after this answer, so it reaches the log."""
+    what = f"{request.method} {request.url.path}: {type(error).__name__}: {error}"
+    return _json(ErrorBody(OmlxError.code, what), status=OmlxError.status)
+
+
+class _Door:
+    """Refuses browsers, and puts the version on every answer."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_versioned(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                version = (b"omlxd-version", __version__.encode())
+                message = {**message, "headers": [*message["headers"], version]}
+            await send(message)
+
+        if any(name == b"origin" for name, _ in scope["headers"]):
+            error = Forbidden("the control socket does not answer browsers (Origin header)")
+            refusal = await _refuse(Request(scope), error)
+            await refusal(scope, receive, send_versioned)
+            return
+        await self._app(scope, receive, send_versioned)
