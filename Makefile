@@ -19,12 +19,14 @@ help:
 	@echo "make clean   remove everything the targets above made"
 
 setup: $(STAMP)
+	@:
 
 $(STAMP): pyproject.toml constraints.txt scripts/setup
 	@PYTHON="$(PYTHON)" scripts/setup
 	@touch $@
 
 model: $(MODEL)
+	@:
 
 $(MODEL): | setup
 	@.venv/bin/python scripts/fetch_model.py

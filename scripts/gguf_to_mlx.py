@@ -37,7 +37,9 @@ def convert(gguf: Path, folder: Path) -> None:
     """Write config, weights and tokenizer of `gguf` into the existing `folder`."""
     loaded = mx.load(str(gguf), return_metadata=True)
     tensors, raw = cast("tuple[dict[str, mx.array], dict[str, Any]]", loaded)
-    metadata = {k: v.tolist() if isinstance(v, mx.array) else v for k, v in raw.items()}
+    metadata: Metadata = {
+        key: value.tolist() if isinstance(value, mx.array) else value for key, value in raw.items()
+    }
     weights = _weights(tensors, metadata)
     mx.save_safetensors(str(folder / "model.safetensors"), weights, {"format": "mlx"})
     config = _config(metadata, tied="lm_head.weight" not in weights)
