@@ -7,6 +7,7 @@ engine (owns every MLX call). Text never touches MLX, the engine never touches t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -133,26 +134,20 @@ class LoadError(Exception):
 
 
 class EngineRun(Engine, Protocol):
-    """An engine as the host drives it: the host starts one thread, which calls `load`, then `run`.
+    """An engine with its thread, as the host drives it; what comes before the weights waits."""
 
-    `submit`, `cancel` and `configure` may be called as soon as the object exists: what comes
-    before the weights are in waits in the engine's queue.
-    """
-
-    def load(self) -> EngineFacts:
-        """Weights in and evaluated; raises LoadError."""
+    @property
+    def facts(self) -> Future[EngineFacts]:
+        """Done when the weights are in; holds LoadError when they cannot be."""
         ...
 
-    def run(self) -> None:
-        """Step until `stop`. What it raises is the end of the worker."""
+    @property
+    def ended(self) -> Future[None]:
+        """Done when the thread ends: None after `stop` or a failed load, else what broke it."""
         ...
 
     def stop(self) -> None:
-        """Thread-safe: `run` returns after the step at hand; what is running is dropped."""
-        ...
-
-    def close(self) -> None:
-        """Last call on the engine thread, whatever happened before: MLX's streams are cleared."""
+        """End the thread after the step at hand and wait for it; running rows get no event."""
         ...
 
 
