@@ -35,7 +35,7 @@ demo: setup model
 	@.venv/bin/python scripts/demo.py
 
 run: setup model
-	@scripts/run
+	@.venv/bin/python scripts/run.py
 
 test: setup
 	@scripts/test
