@@ -2,11 +2,14 @@
 
 OmlxError
 ├── RequestInvalid            400  the request cannot be served as it is; `param` names the field
-│   └── ContextOverflow       400  prompt and reply do not fit the served window
+│   ├── ContextOverflow       400  prompt and reply do not fit the served window
+│   ├── BodyTooLarge          413  the body is longer than we read
+│   └── MediaTypeRefused      415  the body is not application/json
 ├── Unauthorized              401  no key, or not one of ours
 ├── Forbidden                 403  host, origin or scope refused
 ├── ModelNotFound             404  no servable model of that name; the message lists what exists
 ├── NotFound                  404  no such route or object
+├── MethodRefused             405  the route exists, with another method
 ├── Conflict                  409  the file in force says otherwise (a pin), or a newer one came
 ├── SpecInvalid               422  omlx.toml or a drop-in does not say what can be done
 ├── QueueFull                 503  retry after `retry_after_s`
@@ -58,6 +61,16 @@ class ContextOverflow(RequestInvalid):
         self.max_context = max_context
 
 
+class BodyTooLarge(RequestInvalid):
+    code = "body_too_large"
+    status = 413
+
+
+class MediaTypeRefused(RequestInvalid):
+    code = "unsupported_media_type"
+    status = 415
+
+
 class Unauthorized(OmlxError):
     code = "invalid_api_key"
     status = 401
@@ -75,6 +88,11 @@ class NotFound(OmlxError):
 
 class ModelNotFound(NotFound):
     code = "model_not_found"
+
+
+class MethodRefused(OmlxError):
+    code = "method_not_allowed"
+    status = 405
 
 
 class Conflict(OmlxError):

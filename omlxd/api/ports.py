@@ -33,6 +33,7 @@ class ServerSettings:
     admin_keys: tuple[str, ...] = ()
     require_key_on_loopback: bool = False
     allowed_hosts: tuple[str, ...] = ("localhost", "127.0.0.1", "[::1]")
+    listen_hosts: tuple[str, ...] = ()  # hosts of `server.listen`, no ports; allowed as Host too
     cors_origins: tuple[str, ...] = ()
     metrics: bool = False
     request_timeout_s: float | None = None
@@ -65,6 +66,7 @@ class RequestRecord:
     ttft_ms: float | None = None
     latency_ms: float = 0.0
     output_tps: float | None = None
+    media_omitted: int = 0  # pictures and files that a text model was sent
     error: str = ""
 
 
@@ -91,6 +93,10 @@ class Gateway(Protocol):
         iterator never yields `Failed`); the last event is `Completed`. Leaving the context before
         that cancels the request in whatever phase it is.
         """
+        ...
+
+    def metrics(self) -> bytes:
+        """Prometheus text format, for `/metrics` when `settings.metrics` is on."""
         ...
 
     def record(self, record: RequestRecord) -> None:
