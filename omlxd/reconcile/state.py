@@ -32,6 +32,7 @@ class EngineSpec:
     ttl_s: float | None = None  # idle time before it is unloaded; None = never
     estimate_bytes: int = 0  # weights + declared KV + overhead measured at earlier loads
     pinned_by: str = ""  # file that sets the pin, for messages
+    fingerprint: str = ""  # of the model's files: a change tries again what failed for good
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,15 +60,22 @@ class EngineObserved:
     reserved_bytes: int = 0  # the estimate it was admitted with, until measured as loaded
     in_flight: int = 0  # requests handed to the worker and not ended
     waiting: int = 0  # requests that wait for the engine to exist (not yet handed over)
+    waiting_since: float | None = None  # since when someone has waited without a break
     load_requested: bool = False  # `omlxctl load`, until loaded or failed
     unload_requested: bool = False  # `omlxctl unload`, until gone
     preloaded: bool = False  # `preload` has had its one load
     phase_since: float = 0.0
+    started_at: float = 0.0  # its worker was asked for
+    loaded_at: float | None = None  # the weights are in; None again without a worker
+    leaving: str = ""  # why it drains or stops
     last_used: float = 0.0  # end of the last request, or of the load
     deaths: tuple[float, ...] = ()  # unasked ends of its worker or failed loads, newest last
     retry_at: float | None = None  # in phase backoff
-    failure: str = ""  # last reason, for conditions
+    failure: str = ""  # last reason in words, until a load succeeds
+    failure_reason: str = ""  # the same as one CamelCase word
     failed_load: LoadSettings | None = None  # settings that failed: changing them tries again
+    fingerprint: str = ""  # of the files its last worker was started with
+    restarts: int = 0  # workers started after one that died
 
     @property
     def is_busy(self) -> bool:
@@ -104,6 +112,7 @@ class StartEngine:
     live: LiveSettings
     reserved_bytes: int
     reason: str  # "pin" | "preload" | "request" | "load"
+    fingerprint: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,15 +128,18 @@ class DrainEngine:
     """Hand it no new requests; it is stopped when the running ones ended. Phase `draining`."""
 
     model: ModelId
-    reason: str  # "removed" | "settings" | "unload"
+    reason: str  # "removed" | "settings" | "unload" | "turn" | "shutdown"
 
 
 @dataclass(frozen=True, slots=True)
 class StopEngine:
-    """End its worker now; nothing runs on it. Phase `stopping`."""
+    """End its worker now. Phase `stopping`.
+
+    Nothing runs on it, except for `start_timeout`: requests handed to a load that never ends.
+    """
 
     model: ModelId
-    reason: str  # "ttl" | "evicted" | "removed" | "settings" | "unload" | "start_timeout"
+    reason: str  # a DrainEngine reason, or "ttl" | "evicted" | "start_timeout"
     for_model: ModelId = ""  # evicted to make room for this one
 
 
@@ -166,3 +178,4 @@ class Plan:
     actions: tuple[Action, ...] = ()
     requeue_after: float | None = None  # seconds until the next time-driven change
     waits: Mapping[ModelId, str] = field(default_factory=dict)  # why a wanted engine is not started
+    cannot_fit: frozenset[ModelId] = frozenset()  # those of `waits` that waiting cannot help
