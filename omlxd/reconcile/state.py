@@ -167,7 +167,13 @@ class KeepSpares:
 
 
 Action = (
-    StartEngine | ConfigureEngine | DrainEngine | StopEngine | RetryEngine | RefuseWaiting | KeepSpares
+    StartEngine
+    | ConfigureEngine
+    | DrainEngine
+    | StopEngine
+    | RetryEngine
+    | RefuseWaiting
+    | KeepSpares
 )
 
 
