@@ -1,0 +1,135 @@
+"""Chat messages as clients send them → as templates read them.
+
+A string and a list with that one text are the same message, so a client that flips between the
+two keeps its prefix. Ids, cache marks and unknown keys never reach the prompt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from omlxd.api.ports import ServedModel
+from omlxd.errors import RequestInvalid
+
+_ROLES = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tool",
+    "function": "tool",
+}
+_PICTURES = ("image_url", "image", "input_image")
+_PART_JOIN = "\n"
+
+
+class Conversation:
+    """The messages of one request while they are normalised; counts what a model cannot see."""
+
+    def __init__(self, model: ServedModel) -> None:
+        self._model = model
+        self.media_omitted = 0
+
+    def normalise(self, messages: Any) -> list[dict[str, Any]]:
+        """`messages` of a body → role, content (string) and what a template may want."""
+        if not isinstance(messages, list) or not messages:
+            raise RequestInvalid(
+                "messages: send a list with at least one message.", param="messages"
+            )
+        return [self._message(message, f"messages[{i}]") for i, message in enumerate(messages)]
+
+    def _message(self, message: Any, where: str) -> dict[str, Any]:
+        if not isinstance(message, Mapping):
+            raise RequestInvalid(f"{where}: send an object with role and content.", param=where)
+        role = message.get("role")
+        if not isinstance(role, str) or role not in _ROLES:
+            raise RequestInvalid(
+                f"{where}.role: {role!r} is not one of {', '.join(_ROLES)}.", param=f"{where}.role"
+            )
+        normal: dict[str, Any] = {
+            "role": _ROLES[role],
+            "content": self._content(message.get("content"), f"{where}.content"),
+        }
+        if isinstance(name := message.get("name"), str):
+            normal["name"] = name
+        reasoning = message.get("reasoning_content") or message.get("reasoning")
+        if role == "assistant" and isinstance(reasoning, str):
+            normal["reasoning_content"] = reasoning
+        if role == "assistant" and (calls := message.get("tool_calls")):
+            normal["tool_calls"] = _tool_calls(calls, f"{where}.tool_calls")
+        return normal
+
+    def _content(self, content: Any, where: str) -> str:
+        if content is None:
+            return ""
+        if isinstance(content, str):
+            return content
+        if not isinstance(content, list):
+            raise RequestInvalid(
+                f"{where}: send a string, null, or a list of parts.", param=where
+            )
+        texts = [self._part(part, f"{where}[{i}]") for i, part in enumerate(content)]
+        return _PART_JOIN.join(texts)
+
+    def _part(self, part: Any, where: str) -> str:
+        if isinstance(part, str):
+            return part
+        if not isinstance(part, Mapping) or not isinstance(kind := part.get("type"), str):
+            raise RequestInvalid(f"{where}: send an object with a type.", param=where)
+        text = part.get("refusal" if kind == "refusal" else "text")
+        if isinstance(text, str):
+            return text
+        if kind in ("text", "input_text", "output_text", "refusal"):
+            raise RequestInvalid(f"{where}.text: send a string.", param=f"{where}.text")
+        return self._omitted(kind, where)
+
+    def _omitted(self, kind: str, where: str) -> str:
+        if kind in _PICTURES:
+            if self._model.kind != "llm":
+                raise RequestInvalid(
+                    f"{where}: pictures are not in this version; send text.", param=where
+                )
+            self.media_omitted += 1
+            return f"[image omitted: {self._model.id} has no vision]"
+        self.media_omitted += 1
+        return f"[{kind} omitted: {self._model.id} cannot read it]"
+
+
+def continues(message: Any) -> bool:
+    """Whether the last message is an assistant turn to go on with.
+
+    A final assistant message is a prefill unless it called tools or says `partial: false`.
+    """
+    if message.get("role") != "assistant" or message.get("tool_calls"):
+        return False
+    return bool(message.get("partial", True))
+
+
+def _tool_calls(calls: Any, where: str) -> list[dict[str, Any]]:
+    if not isinstance(calls, list):
+        raise RequestInvalid(f"{where}: send a list.", param=where)
+    return [_tool_call(call, f"{where}[{i}]") for i, call in enumerate(calls)]
+
+
+def _tool_call(call: Any, where: str) -> dict[str, Any]:
+    function = call.get("function") if isinstance(call, Mapping) else None
+    if not isinstance(function, Mapping) or not isinstance(name := function.get("name"), str):
+        raise RequestInvalid(f"{where}.function.name: send a string.", param=where)
+    arguments = _arguments(function.get("arguments"))
+    return {"type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def _arguments(arguments: Any) -> Any:
+    """Templates print arguments as JSON themselves; text that is no JSON object stays text."""
+    if arguments is None or arguments == "":
+        return {}
+    if not isinstance(arguments, str):
+        return arguments
+    try:
+        decoded = msgspec.json.decode(arguments)
+    except (msgspec.DecodeError, RecursionError):
+        return arguments
+    return decoded if isinstance(decoded, dict) else arguments
