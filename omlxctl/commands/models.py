@@ -1,0 +1,126 @@
+"""pin, unpin, load, unload, set, unset: what a model should be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from omlxctl.assignments import parse_assignments, parse_key
+from omlxctl.client import Client, decode
+from omlxctl.names import model_path
+from omlxctl.options import daemon_options, model_argument
+from omlxctl.target import Target, emit, pass_target
+from omlxctl.verdicts import Verdict, judge_generation, judge_model
+from omlxctl.waiting import wait_for
+from omlxd.control.wire import Accepted, ModelStatus, SettingsPatch, Status
+
+
+def _wait_option(help_text: str) -> Callable[[Any], Any]:
+    return click.option("--wait", is_flag=True, help=help_text)
+
+
+@click.command()
+@model_argument()
+@_wait_option("Come back when the model is ready.")
+@daemon_options
+@pass_target
+def pin(target: Target, model: str, wait: bool) -> None:
+    """Keep MODEL loaded for good (set MODEL pin=true)."""
+    client = target.client()
+    accepted = _patch(target, client, SettingsPatch(model, set={"pin": True}))
+    if wait:
+        _wait(client, model, "ready", accepted.generation)
+
+
+@click.command()
+@model_argument()
+@_wait_option("Come back when the change is in force.")
+@daemon_options
+@pass_target
+def unpin(target: Target, model: str, wait: bool) -> None:
+    """Let MODEL go when it has been idle for its ttl (set MODEL pin=false)."""
+    client = target.client()
+    accepted = _patch(target, client, SettingsPatch(model, set={"pin": False}))
+    if wait:
+        wait_for(client, lambda status: judge_generation(status, accepted.generation))
+
+
+@click.command()
+@model_argument()
+@_wait_option("Come back when the model is ready.")
+@daemon_options
+@pass_target
+def load(target: Target, model: str, wait: bool) -> None:
+    """Load MODEL now; it counts as a request, so its ttl starts when it is loaded."""
+    _act(target, model, "load", goal="ready" if wait else None)
+
+
+@click.command()
+@model_argument()
+@_wait_option("Come back when the model is gone.")
+@daemon_options
+@pass_target
+def unload(target: Target, model: str, wait: bool) -> None:
+    """Unload MODEL when it has finished what it runs; a pinned one is refused (exit 6)."""
+    _act(target, model, "unload", goal="absent" if wait else None)
+
+
+@click.command("set")
+@model_argument()
+@click.argument("assignments", metavar="KEY=VALUE...", nargs=-1, required=True)
+@daemon_options
+@pass_target
+def set_(target: Target, model: str, assignments: tuple[str, ...]) -> None:
+    """Set keys of [models.MODEL], as in omlx.toml: ttl=5m sampling.temperature=0.7."""
+    try:
+        values = parse_assignments(assignments)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="KEY=VALUE") from error
+    _patch(target, target.client(), SettingsPatch(model, set=values))
+
+
+@click.command()
+@model_argument()
+@click.argument("keys", metavar="KEY...", nargs=-1, required=True)
+@daemon_options
+@pass_target
+def unset(target: Target, model: str, keys: tuple[str, ...]) -> None:
+    """Take back what `set` and `pin` wrote for KEYs of MODEL."""
+    try:
+        names = [parse_key(key) for key in keys]
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="KEY") from error
+    _patch(target, target.client(), SettingsPatch(model, unset=names))
+
+
+def _patch(target: Target, client: Client, patch: SettingsPatch) -> Accepted:
+    return _tell(target, client.call("PATCH", "/v1/settings", patch))
+
+
+def _act(target: Target, model: str, action: str, *, goal: str | None) -> None:
+    client = target.client()
+    accepted = _tell(target, client.call("POST", model_path(model, action)))
+    if goal:
+        _wait(client, model, goal, accepted.generation)
+
+
+def _tell(target: Target, body: bytes) -> Accepted:
+    accepted = decode(body, Accepted)
+    if target.json:
+        emit(body)
+    else:
+        verdict = "accepted" if accepted.changed else "unchanged"
+        click.echo(accepted.message or f"{verdict} (generation {accepted.generation})")
+    return accepted
+
+
+def _wait(client: Client, model: str, goal: str, generation: int) -> None:
+    model_id = client.get(model_path(model), ModelStatus).id
+
+    def judge(status: Status) -> Verdict:
+        in_force = judge_generation(status, generation)
+        return judge_model(status, model_id, goal) if in_force.done else in_force
+
+    wait_for(client, judge)

@@ -1,0 +1,75 @@
+"""wait: come back when it is so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import click
+
+from omlxctl.client import Client
+from omlxctl.names import model_path
+from omlxctl.options import daemon_options, duration, model_argument
+from omlxctl.target import Target, pass_target
+from omlxctl.verdicts import PHASES, Verdict, judge_all, judge_daemon, judge_model
+from omlxctl.waiting import WAIT_S, wait_for
+from omlxd.control.wire import ModelStatus, Status
+from omlxd.units import format_duration
+
+
+def _goal(text: str) -> str:
+    """A phase, or the CamelCase type of a condition."""
+    if text in PHASES or (text[:1].isupper() and text.isalnum()):
+        return text
+    raise click.BadParameter(
+        f"{text!r} is neither a phase ({', '.join(PHASES)}) nor a condition such as Reconciled"
+    )
+
+
+@click.command()
+@model_argument(required=False)
+@click.option("--all", "every", is_flag=True, help="Every model that can be served.")
+@click.option(
+    "--for",
+    "goal",
+    type=_goal,
+    metavar="WHAT",
+    default="ready",
+    help=f"{', '.join(PHASES)}, or a condition that must be True [default: ready].",
+)
+@click.option(
+    "--timeout",
+    type=duration,
+    metavar="DURATION",
+    default=format_duration(WAIT_S),
+    help="Give up after this time [default: 10m].",
+)
+@daemon_options
+@pass_target
+def wait(target: Target, model: str | None, every: bool, goal: str, timeout: float) -> None:
+    """Wait for MODEL, for --all, or else for the daemon: every pinned model is ready.
+
+    A daemon that is not there yet gets some seconds to come up. Exit code 5 is a time-out; a
+    failed model ends the wait at once with 1.
+    """
+    if model and every:
+        raise click.UsageError("give a MODEL or --all, not both")
+    client = target.client()
+    wait_for(client, _judge(client, model, every, goal), timeout_s=timeout)
+
+
+def _judge(
+    client: Client, model: str | None, every: bool, goal: str
+) -> Callable[[Status], Verdict]:
+    """A MODEL may be an alias or a short name; the daemon says which it means, when it is up."""
+    if every:
+        return lambda status: judge_all(status, goal)
+    if model is None:
+        return lambda status: judge_daemon(status, goal)
+    ids: list[str] = []
+
+    def judge(status: Status) -> Verdict:
+        if not ids:
+            ids.append(client.get(model_path(model), ModelStatus).id)
+        return judge_model(status, ids[0], goal)
+
+    return judge

@@ -1,0 +1,51 @@
+"""Exit codes, and the error that carries one. Scripts depend on these numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from omlxd.spec.report import Problem
+
+OK = 0
+FAILED = 1  # or: differs (`diff`)
+USAGE = 2
+NOT_RUNNING = 3
+NO_SUCH_OBJECT = 4
+TIMED_OUT = 5
+CONFLICT = 6
+INVALID = 7
+INTERRUPTED = 130
+
+# The daemon's refusals by HTTP status; what is not here is FAILED.
+BY_STATUS = {400: USAGE, 404: NO_SUCH_OBJECT, 409: CONFLICT, 422: INVALID, 504: TIMED_OUT}
+
+
+class CtlError(Exception):
+    """Ends the command: one sentence on stderr, a hint what to do next, and the exit code."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        exit_code: int = FAILED,
+        hint: str = "",
+        problems: Sequence[Problem] = (),
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.exit_code = exit_code
+        self.hint = hint
+        self.problems = tuple(problems)
+
+    def show(self) -> None:
+        from omlxctl.render import problem_lines
+
+        click.echo(f"omlxctl: {self.message}", err=True)
+        for problem in self.problems:
+            click.echo("\n".join(problem_lines(problem)), err=True)
+        if self.hint:
+            click.echo(f"  {self.hint}", err=True)

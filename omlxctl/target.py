@@ -1,0 +1,50 @@
+"""Which daemon a command talks to, and how it prints; filled by options before the command runs."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from omlxctl.client import ANSWER_TIMEOUT_S, Client
+
+
+@dataclass(slots=True)
+class Target:
+    home: Path | None = None
+    socket: Path | None = None
+    json: bool = False
+
+    def socket_path(self) -> Path:
+        return self.socket or self.home_path() / "run" / "omlxd.sock"
+
+    def home_path(self) -> Path:
+        """The home folder; a socket alone names it too, as the daemon puts it in HOME/run."""
+        if self.home is None and self.socket is not None:
+            return self.socket.absolute().parent.parent
+        return self.home or Path("~/.omlx").expanduser()
+
+    def client(self, *, timeout_s: float = ANSWER_TIMEOUT_S) -> Client:
+        return Client(self.socket_path(), timeout_s=timeout_s)
+
+
+pass_target = click.make_pass_decorator(Target)
+
+
+def emit(body: bytes) -> None:
+    """The daemon's JSON, unchanged."""
+    click.echo(body.rstrip(b"\n") + b"\n", nl=False)
+
+
+def read_text(file: str) -> str:
+    """The text of FILE, or of standard input for "-"."""
+    with click.open_file(file, encoding="utf-8") as stream:
+        text: str = stream.read()
+    return text
+
+
+def is_terminal() -> bool:
+    """Whether standard output can redraw in place."""
+    return os.isatty(1) and os.environ.get("TERM", "dumb") != "dumb"
