@@ -1,7 +1,7 @@
 """Facts folded into one engine's observed state. The controller calls these and nothing else.
 
 Rules the caller keeps:
-- One request is `waiting` first, then handed over (also to a ready engine), then ended; or it leaves.
+- A request is `waiting` first, then handed over (to a ready engine too), then ended; or it leaves.
 - `on_exited` ends every request handed to that worker, `on_refused` every waiting one: the counts
   fall to zero there, and the caller reports none of those requests again.
 - Every started worker ends with exactly one `on_exited`, whoever asked for the end.

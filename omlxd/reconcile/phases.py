@@ -40,7 +40,7 @@ class InvalidTransition(RuntimeError):
 
 
 def move(engine: EngineObserved, to: Phase, now: float) -> EngineObserved:
-    """The engine in phase `to` since `now`; raises InvalidTransition if the table has no such move."""
+    """The engine in phase `to` since `now`, or InvalidTransition if the table has no such move."""
     if to not in TRANSITIONS[engine.phase]:
         raise InvalidTransition(model_name(engine), engine.phase, to)
     return replace(engine, phase=to, phase_since=now)
