@@ -41,7 +41,7 @@ def key(
     `built=False`: this version takes only the default and the values in `also`. `secret`: literal
     values are never shown.
     """
-    extra = {"reload": reload, "built": built, "also": list(also), "secret": secret}
+    extra: dict[str, Any] = {"reload": reload, "built": built, "also": list(also), "secret": secret}
     return Field(default, description=doc, json_schema_extra=extra, **limits)
 
 

@@ -130,10 +130,12 @@ class Cache(Table):
         built=False,
     )
     cold: Amount = key(
-        "100GB", "live", 'disk space for blocks; "0" turns the tier off', built=False
+        parse_size("100GB"), "live", 'disk space for blocks; "0" turns the tier off', built=False
     )
     cold_dir: Text = key("cache", "drain", "folder of the blocks on disk", built=False)
-    cold_min_free: Amount = key("10GB", "live", "disk space that is always left free", built=False)
+    cold_min_free: Amount = key(
+        parse_size("10GB"), "live", "disk space that is always left free", built=False
+    )
 
 
 class Scheduler(Table):
@@ -148,7 +150,7 @@ class Scheduler(Table):
     prefill_step_tokens: Steps = key(
         "auto",
         "live",
-        "most prompt tokens per step, lowered while others decode; auto = 2048 on Metal, 256 on CPU",
+        "most prompt tokens per step, lowered while others decode; auto = 2048, 256 on CPU",
     )
 
 
