@@ -37,10 +37,11 @@ def plan(desired: Desired, observed: Observed, now: float) -> Plan:
     going = frozenset(action.model for action in departures if isinstance(action, StopEngine))
     wants = _wants(desired, observed)
     room = admit(desired, observed, wants, going=going, now=now)
+    leaving = {action.model for action in (*departures, *room.turns, *room.evictions)}
     actions: list[Action] = [
         *_refusals(desired, observed, room.too_big),
         *_retries(desired, observed, now),
-        *_configurations(desired, observed, departures),
+        *_configurations(desired, observed, leaving),
         *departures,
         *room.turns,
         *room.evictions,
@@ -198,10 +199,9 @@ def _has_changed(desired: Desired, model: ModelId, engine: EngineObserved) -> bo
 
 
 def _configurations(
-    desired: Desired, observed: Observed, departures: list[StopEngine | DrainEngine]
+    desired: Desired, observed: Observed, leaving: set[ModelId]
 ) -> Iterator[ConfigureEngine]:
     """Live settings for the engines that stay; one that still loads is told when it is ready."""
-    leaving = {action.model for action in departures}
     for model, spec in sorted(desired.engines.items()):
         engine = observed.engines.get(model, ABSENT)
         if engine.phase == "ready" and engine.live != spec.live and model not in leaving:
