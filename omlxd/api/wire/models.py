@@ -16,9 +16,7 @@ from omlxd.api.ports import ServedModel
 
 def model_list(models: Iterable[ServedModel]) -> bytes:
     """Every model, each followed by its aliases."""
-    data = [
-        model_object(model, name) for model in models for name in (model.id, *model.aliases)
-    ]
+    data = [model_object(model, name) for model in models for name in (model.id, *model.aliases)]
     return msgspec.json.encode(
         {
             "object": "list",
@@ -51,9 +49,15 @@ def model_object(model: ServedModel, name: str) -> dict[str, Any]:
     }
 
 
-def find(models: Iterable[ServedModel], name: str) -> tuple[ServedModel, str] | None:
-    """The model that has `name` as id or alias, and the name; never a fallback."""
+def find(models: Iterable[ServedModel], name: str) -> dict[str, Any] | None:
+    """The entry of an id, an alias or a unique short name; never a fallback."""
+    models = tuple(models)
     for model in models:
         if name == model.id or name in model.aliases:
-            return model, name
-    return None
+            return model_object(model, name)
+    short = [model for model in models if model.id.rpartition("/")[2] == name]
+    return model_object(short[0], short[0].id) if len(short) == 1 else None
+
+
+def encode(entry: dict[str, Any]) -> bytes:
+    return msgspec.json.encode(entry)

@@ -37,7 +37,7 @@ class ChatParams(params.SharedParams, frozen=True, kw_only=True):
     max_completion_tokens: params.OutputTokens | None = None
     logprobs: bool = False
     top_logprobs: params.TopLogprobs | None = None
-    chat_template_kwargs: dict[str, Any] = {}
+    chat_template_kwargs: dict[str, Any] = msgspec.field(default_factory=dict)
     enable_thinking: bool | str | None = None
     reasoning_effort: str | None = None
 

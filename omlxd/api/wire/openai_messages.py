@@ -68,9 +68,7 @@ class Conversation:
         if isinstance(content, str):
             return content
         if not isinstance(content, list):
-            raise RequestInvalid(
-                f"{where}: send a string, null, or a list of parts.", param=where
-            )
+            raise RequestInvalid(f"{where}: send a string, null, or a list of parts.", param=where)
         texts = [self._part(part, f"{where}[{i}]") for i, part in enumerate(content)]
         return _PART_JOIN.join(texts)
 

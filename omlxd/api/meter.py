@@ -1,0 +1,67 @@
+"""Fills the record of one request from the events that pass. The times are given, not taken."""
+
+from __future__ import annotations
+
+from omlxd.api.ports import RequestRecord
+from omlxd.errors import OmlxError
+from omlxd.ipc.messages import Accepted, Completed, Delta, Event, Finished
+
+CLIENT_GONE = 499
+
+
+class Meter:
+    """Times are seconds of one monotonic clock; `started` is when the request arrived."""
+
+    def __init__(self, record: RequestRecord, started: float) -> None:
+        self.record = record
+        self._started = started
+        self._first_at: float | None = None
+        self._last_at = started
+        self._num_first = 0  # output tokens that came with the first delta
+
+    def note(self, event: Event, now: float) -> None:
+        record = self.record
+        if isinstance(event, Delta):
+            if event.tokens:
+                self._count(event.tokens, now)
+        elif isinstance(event, Accepted):
+            record.prompt_tokens = event.prompt_tokens
+        elif isinstance(event, Finished):
+            record.finish_reason = record.finish_reason or event.reason
+        elif isinstance(event, Completed):
+            usage = event.usage
+            record.prompt_tokens = usage.prompt_tokens
+            record.cached_tokens = usage.cached_tokens
+            record.output_tokens = usage.output_tokens
+            record.cache = {"ram": usage.ram, "ssd": usage.ssd, "computed": usage.computed}
+            record.queue_ms = event.queue_ms
+            record.status = 200
+
+    def fail(self, error: OmlxError) -> None:
+        self._end(error.status, "error", error.message)
+
+    def client_gone(self) -> None:
+        self._end(CLIENT_GONE, "aborted", "The client closed the connection.")
+
+    def shut_down(self) -> None:
+        self._end(503, "aborted", "The server shut down under the request.")
+
+    def finish(self, now: float) -> RequestRecord:
+        """The figures that need the end. Rate: tokens after the first delta, over their time."""
+        record = self.record
+        record.latency_ms = (now - self._started) * 1e3
+        if self._first_at is not None and self._last_at > self._first_at:
+            rest = record.output_tokens - self._num_first
+            record.output_tps = rest / (self._last_at - self._first_at)
+        return record
+
+    def _count(self, tokens: int, now: float) -> None:
+        if self._first_at is None:
+            self._first_at, self._num_first = now, tokens
+            self.record.ttft_ms = (now - self._started) * 1e3
+        self.record.output_tokens += tokens
+        self._last_at = now
+
+    def _end(self, status: int, finish_reason: str, error: str) -> None:
+        record = self.record
+        record.status, record.finish_reason, record.error = status, finish_reason, error
