@@ -1,0 +1,137 @@
+"""One request checked and made ready for the engine. Nothing is refused after this.
+
+`max_tokens` above what is left of the window, or above the model's `max_output_tokens`, is cut to
+it: clients send a constant, and the reply says by its finish reason that it was cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from omlxd.errors import ContextOverflow, RequestInvalid
+from omlxd.ipc.messages import GenerateRequest, LiveSettings
+from omlxd.worker.ports import RowJob
+from omlxd.worker.text_model import TextModel
+from omlxd.worker.text_sampling import check_sampling, resolve_sampling
+
+_MAX_CHOICES = 128
+_MAX_STOPS = 16
+_MAX_STOP_CHARACTERS = 1024
+_MAX_TOP_LOGPROBS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptedRequest:
+    """`rows[i]` is choice `i`; all have the same prompt."""
+
+    rows: Sequence[RowJob]
+    echo: str = ""
+
+    @property
+    def prompt_tokens(self) -> int:
+        return len(self.rows[0].prompt)
+
+
+def served_window(model: TextModel, live: LiveSettings) -> int:
+    """Tokens: the model's own window, or the smaller one asked for."""
+    return min(model.window, live.max_context or model.window)
+
+
+def accept(request: GenerateRequest, *, model: TextModel, live: LiveSettings) -> AcceptedRequest:
+    """Raises RequestInvalid, which names the parameter, or ContextOverflow."""
+    _check(request)
+    check_sampling(request.sampling, vocabulary=model.vocabulary)
+    prompt = _prompt(request, model, live)
+    room = served_window(model, live) - len(prompt)
+    if room < 1:
+        raise ContextOverflow(
+            f"the prompt is {len(prompt)} tokens and a reply needs at least one; the window of"
+            f" {request.model} is {served_window(model, live)} tokens",
+            prompt_tokens=len(prompt),
+            max_context=served_window(model, live),
+        )
+    rows = [
+        RowJob(
+            request_id=request.request_id,
+            index=index,
+            prompt=prompt,
+            max_tokens=min(room, request.max_tokens or room, live.max_output_tokens or room),
+            sampling=resolve_sampling(
+                request.sampling, spec=live.sampling, model=model.sampling, choice=index
+            ),
+            stop_tokens=frozenset() if request.ignore_eos else model.stop_tokens,
+            top_logprobs=request.top_logprobs,
+        )
+        for index in range(request.n)
+    ]
+    return AcceptedRequest(rows, _echo(request, model))
+
+
+def _check(request: GenerateRequest) -> None:
+    if not 1 <= request.n <= _MAX_CHOICES:
+        raise RequestInvalid(f"n is {request.n}; it must be 1 to {_MAX_CHOICES}", param="n")
+    if request.max_tokens is not None and request.max_tokens < 1:
+        raise RequestInvalid(
+            f"max_tokens is {request.max_tokens}; it must be at least 1", param="max_tokens"
+        )
+    if len(request.stop) > _MAX_STOPS:
+        raise RequestInvalid(
+            f"stop holds {len(request.stop)} strings; at most {_MAX_STOPS} are served",
+            param="stop",
+        )
+    if not all(0 < len(stop) <= _MAX_STOP_CHARACTERS for stop in request.stop):
+        raise RequestInvalid(
+            f"every stop string must have 1 to {_MAX_STOP_CHARACTERS} characters", param="stop"
+        )
+    if not 0 <= (request.top_logprobs or 0) <= _MAX_TOP_LOGPROBS:
+        raise RequestInvalid(
+            f"top_logprobs is {request.top_logprobs}; it must be 0 to {_MAX_TOP_LOGPROBS}",
+            param="top_logprobs",
+        )
+    if (request.messages is None) == (request.prompt is None):
+        raise RequestInvalid("send either messages or a prompt, not both", param="messages")
+    if request.echo and request.prompt is None:
+        raise RequestInvalid("only a prompt can be echoed, messages cannot", param="echo")
+    if request.echo and request.top_logprobs is not None:
+        raise RequestInvalid(
+            "echo with log-probabilities is not served: those of the prompt are not computed",
+            param="echo",
+        )
+
+
+def _prompt(request: GenerateRequest, model: TextModel, live: LiveSettings) -> list[int]:
+    if request.messages is not None:
+        prompt = model.template.encode(
+            request.messages,
+            tools=request.tools,
+            template_kwargs={**live.chat_template_kwargs, **request.template_kwargs},
+            continue_final=request.continue_final,
+        )
+    elif isinstance(request.prompt, str):
+        prompt = model.tokenizer.encode(request.prompt)
+    else:
+        prompt = list(request.prompt or ())
+        unknown = [token for token in prompt if not 0 <= token < model.vocabulary]
+        if unknown:
+            raise RequestInvalid(
+                f"prompt holds token {unknown[0]}; this model's ids are 0 to"
+                f" {model.vocabulary - 1}",
+                param="prompt",
+            )
+    if prompt:
+        return prompt
+    if model.tokenizer.bos_token_id is None:
+        raise RequestInvalid(
+            "the prompt is empty, and this model has no token to begin a text with",
+            param="prompt" if request.messages is None else "messages",
+        )
+    return [model.tokenizer.bos_token_id]
+
+
+def _echo(request: GenerateRequest, model: TextModel) -> str:
+    if not request.echo:
+        return ""
+    if isinstance(request.prompt, str):
+        return request.prompt
+    return model.decoding.text(list(request.prompt or ()))
