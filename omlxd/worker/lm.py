@@ -7,51 +7,143 @@ ended. The thread ends on `stop()`, on a failed load, and when the model itself 
 
 from __future__ import annotations
 
-import queue
+import gc
 import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 
+import mlx.core as mx
+
 from omlxd.ipc.messages import LiveSettings, LoadSettings
+from omlxd.sched.scheduler import Bounds, Scheduler
+from omlxd.worker.generators import BatchLane
+from omlxd.worker.lanes import Lane
+from omlxd.worker.limits import Limits, apply_limits, decide_limits, recommended_bytes
+from omlxd.worker.lm_load import Abilities, Loaded, LoadError, load_weights, probe_abilities
+from omlxd.worker.lm_solo import SoloLane
+from omlxd.worker.loop import Cancel, Configure, EngineLoop, Inbox, Stop, Submit
 from omlxd.worker.ports import EngineFacts, EngineListener, RowJob
 
+__all__ = ["LmEngine", "LoadError", "load_engine"]
 
-class LoadError(Exception):
-    """The model cannot be loaded; `permanent` = not before its files or settings change."""
-
-    def __init__(self, message: str, *, permanent: bool) -> None:
-        super().__init__(message)
-        self.permanent = permanent
+METAL_STEP_TOKENS = 2048
+CPU_STEP_TOKENS = 256  # longer steps are slower there
 
 
 class LmEngine:
     """One model under continuous batching; implements `ports.Engine`."""
 
     def __init__(self, load: LoadSettings, live: LiveSettings, listener: EngineListener) -> None:
-        self.facts: Future[EngineFacts] = Future()  # or LoadError
+        self.facts: Future[EngineFacts] = Future()  # else LoadError
         self.ended: Future[None] = Future()  # None after stop(); else what broke the engine
         self._load, self._live, self._listener = load, live, listener
-        self._inbox: queue.SimpleQueue[object] = queue.SimpleQueue()
+        self._inbox: Inbox = Inbox()
         self._thread = threading.Thread(target=self._run, name="engine")
 
     def start(self) -> None:
         self._thread.start()
 
     def submit(self, rows: Sequence[RowJob]) -> None:
-        raise NotImplementedError
+        self._inbox.put(Submit(rows))
 
     def cancel(self, request_id: str, index: int | None = None) -> None:
-        raise NotImplementedError
+        self._inbox.put(Cancel(request_id, index))
 
     def configure(self, live: LiveSettings) -> None:
-        raise NotImplementedError
+        self._inbox.put(Configure(live))
 
     def stop(self) -> None:
         """End the thread after its present step and wait for it; running rows get no event."""
-        raise NotImplementedError
+        self._inbox.put(Stop())
+        self._thread.join()
+
+    # ------------------------------------------------------------------ the engine thread
 
     def _run(self) -> None:
-        raise NotImplementedError
+        broken: BaseException | None = None
+        try:
+            self._serve()
+        except BaseException as error:
+            broken = error
+            if not self.facts.done():
+                self.facts.set_exception(_as_load_error(self._load, error))
+        gc.collect()  # arrays go before the streams that made them
+        mx.synchronize()
+        mx.clear_streams()
+        if broken is None:
+            self.ended.set_result(None)
+        else:
+            self.ended.set_exception(broken)
+
+    def _serve(self) -> None:
+        loaded = load_weights(self._load)
+        abilities = probe_abilities(loaded.model)
+        shell = _Shell(loaded, abilities)
+        bounds = shell.bounds(self._live)
+        loop = EngineLoop(
+            inbox=self._inbox,
+            scheduler=Scheduler(bounds, abilities.cost),
+            make_lane=shell.make_lane,
+            bounds=shell.bounds,
+            vocabulary=abilities.vocabulary,
+            listener=self._listener,
+            device=shell,
+            clock=time.monotonic,
+        )
+        self.facts.set_result(
+            EngineFacts(
+                weights_bytes=loaded.weights_bytes,
+                batches=abilities.batches,
+                batch_reason=abilities.batch_reason,
+                kv_bytes_per_token=abilities.cost.bytes_per_token,
+                prefix_reuse_reason="not in this version",
+            )
+        )
+        loop.run()
+
+
+class _Shell:
+    """What the loop needs done to MLX, for one loaded model."""
+
+    def __init__(self, loaded: Loaded, abilities: Abilities) -> None:
+        self._loaded = loaded
+        self._abilities = abilities
+        self._limits = Limits(wired=None, memory=None, cache=None)
+        self._step_tokens = METAL_STEP_TOKENS if mx.metal.is_available() else CPU_STEP_TOKENS
+
+    def bounds(self, live: LiveSettings) -> Bounds:
+        """Set MLX's limits to the share and tell the scheduler what is left of it."""
+        share, weights = live.memory_share_bytes, self._loaded.weights_bytes
+        self._limits = decide_limits(
+            share_bytes=share, weights_bytes=weights, recommended_bytes=recommended_bytes()
+        )
+        apply_limits(self._limits)
+        budget = max(0, share - weights - (self._limits.cache or 0)) if share else None
+        return Bounds(
+            max_rows=live.max_concurrent_requests if self._abilities.batches else 1,
+            prefill_cap=live.prefill_step_tokens or self._step_tokens,
+            kv_budget_bytes=budget,
+        )
+
+    def make_lane(self, number: int) -> Lane:
+        if not self._abilities.batches:
+            return SoloLane(self._loaded.model)
+        lane = BatchLane(self._loaded.model, prefill_step=METAL_STEP_TOKENS)
+        apply_limits(self._limits)  # the generator has just set the wired limit
+        return lane
+
+    def memory(self) -> tuple[int, int]:
+        return mx.get_active_memory(), mx.get_cache_memory()
+
+    def release(self) -> None:
+        mx.clear_cache()
+
+
+def _as_load_error(load: LoadSettings, error: BaseException) -> LoadError:
+    if isinstance(error, LoadError):
+        return error
+    return LoadError(f"{load.model_id}: the first steps failed: {error}", permanent=False)
 
 
 def load_engine(load: LoadSettings, live: LiveSettings, listener: EngineListener) -> LmEngine:

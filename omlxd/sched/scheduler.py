@@ -1,0 +1,294 @@
+"""Which rows run and how much prompt a step takes. Events in, a `StepPlan` out; no clock, no MLX.
+
+Rules this file keeps:
+1. First come, first served. A row overtakes only while an older row's prompt is being run, and
+   only when its own prompt is at most half of what is left of that one: it is through long
+   before the other and costs it no more than its own length.
+2. Rows that decode wait about `pace.STALL_S` for others' prompts, no longer.
+3. Rows x longest row fits the memory given. Rows of very different length run in lanes of their
+   own (at most `MAX_LANES`); when all lanes together outgrow the memory, the youngest row goes
+   back to the line and is run again later.
+4. A running row that goes out is named in exactly one plan's `remove`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from omlxd.errors import MemoryExceeded, OmlxError
+from omlxd.ipc.messages import RowStats
+from omlxd.sched.footprint import KvCost, best_lane
+from omlxd.sched.pace import Pace
+from omlxd.sched.rows import Row, RowKey, RowSpec
+
+MAX_LANES = 3
+HORIZON_TOKENS = 512  # output counted on when a row joins; more is taken back by preemption
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    max_rows: int
+    prefill_cap: int  # tokens of one step while nobody decodes
+    kv_budget_bytes: int | None = None  # None = not bounded
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    key: RowKey
+    lane: int
+    preempted: bool = False  # to be inserted again, with the output so far as its prompt
+
+
+@dataclass(frozen=True, slots=True)
+class Insertion:
+    key: RowKey
+    lane: int
+    max_tokens: int  # in all; less than asked for when memory holds no longer row
+
+
+@dataclass(frozen=True, slots=True)
+class LaneStep:
+    lane: int
+    prefill_step: int  # tokens per row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepPlan:
+    """To be done in this order."""
+
+    refuse: Sequence[tuple[str, OmlxError]] = ()  # request ids, forgotten with this plan
+    remove: Sequence[Removal] = ()
+    insert: Sequence[Insertion] = ()
+    steps: Sequence[LaneStep] = ()
+
+
+class Scheduler:
+    """Owns the state of every row from `submit` to its end."""
+
+    def __init__(self, bounds: Bounds, cost: KvCost) -> None:
+        self.pace = Pace()
+        self._bounds = bounds
+        self._cost = cost
+        self._rows: dict[RowKey, Row] = {}  # in order of arrival
+        self._leaving: list[Removal] = []  # for the next plan
+        self._arrivals = 0
+
+    # ------------------------------------------------------------------ events
+
+    def configure(self, bounds: Bounds) -> None:
+        """Take over new bounds. Rows that run beyond a lowered `max_rows` run on."""
+        self._bounds = bounds
+
+    def submit(self, specs: Sequence[RowSpec]) -> None:
+        for spec in specs:
+            assert spec.key not in self._rows, spec.key
+            self._rows[spec.key] = Row(spec=spec, order=self._arrivals)
+            self._arrivals += 1
+
+    def cancel(self, request_id: str, index: int | None = None) -> list[RowKey]:
+        """Forget a request, or one of its rows; gives the rows there were."""
+        gone = [
+            key for key in self._rows if key.request_id == request_id and index in (None, key.index)
+        ]
+        for key in gone:
+            self.row_ended(key)
+        return gone
+
+    def row_ended(self, key: RowKey) -> None:
+        """The row needs nothing more; a running one leaves its lane with the next plan."""
+        row = self._rows.pop(key)
+        if row.lane is not None:
+            self._leaving.append(Removal(key, row.lane))
+
+    def row_progressed(self, key: RowKey, computed_tokens: int) -> None:
+        """So many of its prompt's tokens have been run; with all of them it decodes."""
+        row = self._rows[key]
+        row.computed_tokens = computed_tokens
+        if row.remaining <= 0 and row.status == "prefill":
+            row.move("decode", row.lane)
+            row.alone = False
+
+    def row_drew(self, key: RowKey) -> None:
+        """One more output token."""
+        self._rows[key].output_tokens += 1
+
+    def prefill_failed(self, keys: Sequence[RowKey]) -> None:
+        """These prefilled together and one of them broke the step: each runs alone next time."""
+        for key in keys:
+            self._back_to_line(self._rows[key], alone=True)
+
+    # ------------------------------------------------------------------ the plan
+
+    def schedule(self) -> StepPlan:
+        refuse = self._refuse_oversized()
+        self._preempt_overgrown()
+        remove, self._leaving = self._leaving, []
+        insert = self._insert_waiting()
+        prefilling = self._in("prefill")
+        tokens = self.step_tokens()
+        step = max(1, tokens // len(prefilling)) if prefilling else tokens
+        lanes = sorted({row.lane for row in self._rows.values() if row.lane is not None})
+        return StepPlan(
+            refuse=refuse,
+            remove=remove,
+            insert=insert,
+            steps=[LaneStep(lane, step) for lane in lanes],
+        )
+
+    def step_tokens(self) -> int:
+        """Prompt tokens the next step may run, over all rows."""
+        return self.pace.step_tokens(
+            cap=self._bounds.prefill_cap, decode_rows=len(self._in("decode"))
+        )
+
+    def _insert_waiting(self) -> list[Insertion]:
+        insert = []
+        for row in self._in("waiting"):
+            if self.running >= self._bounds.max_rows:
+                break
+            if not self._may_prefill(row):
+                continue
+            lane = self._place(row)
+            if lane is None:
+                break  # memory comes back as rows end; nobody overtakes meanwhile
+            row.move("prefill", lane)
+            row.computed_tokens = 0
+            max_tokens = min(row.spec.max_tokens, self._longest() - row.spec.prompt_tokens)
+            insert.append(Insertion(row.spec.key, lane, max_tokens))
+        return insert
+
+    def _may_prefill(self, row: Row) -> bool:
+        """Whether it may join the prompts being run: rule 1."""
+        others = self._in("prefill")
+        if not others:
+            return True
+        if row.alone or any(other.alone for other in others):
+            return False
+        widest = max(row.prefill_tokens, *(other.remaining for other in others))
+        if widest * (len(others) + 1) <= self.step_tokens():
+            return True  # all of them are through in one step
+        older = [other.remaining for other in others if other.order < row.order]
+        return all(2 * row.prefill_tokens <= remaining for remaining in older)
+
+    def _place(self, row: Row) -> int | None:
+        """The lane with room for it, in memory terms: rule 3."""
+        lanes = self._lanes(horizon=True)
+        budget = self._bounds.kv_budget_bytes
+        if budget is None:
+            return next(iter(lanes), 0)
+        if not lanes:
+            return 0  # alone it fits: `_refuse_oversized` has seen to that
+        length = self._expected(row)
+        joined = best_lane(lanes, length, cost=self._cost, budget=budget)
+        free = [lane for lane in range(MAX_LANES) if lane not in lanes]
+        if joined is not None or not free:
+            return joined
+        return best_lane({**lanes, free[0]: []}, length, cost=self._cost, budget=budget)
+
+    def _refuse_oversized(self) -> list[tuple[str, OmlxError]]:
+        """Waiting requests that no amount of waiting makes fit."""
+        longest = self._longest()
+        oversized = {
+            row.spec.key.request_id: row.prefill_tokens
+            for row in self._in("waiting")
+            if row.prefill_tokens >= longest
+        }
+        for request_id in oversized:
+            self.cancel(request_id)
+        return [(key, self._memory_exceeded(tokens)) for key, tokens in oversized.items()]
+
+    def _memory_exceeded(self, tokens: int) -> MemoryExceeded:
+        return MemoryExceeded(
+            f"{tokens} prompt tokens and one more need {self._cost.row_bytes(tokens + 1)} bytes of"
+            f" KV, and this engine has {self._bounds.kv_budget_bytes} beside its weights;"
+            " send a shorter prompt, or raise memory.max_process_memory or the model's max_memory"
+        )
+
+    def _preempt_overgrown(self) -> None:
+        """Send the youngest rows back to the line until what runs fits: rule 3."""
+        budget = self._bounds.kv_budget_bytes
+        if budget is None:
+            return
+        while self.running > 1 and self._kv_bytes() > budget:
+            youngest = max(self._running_rows(), key=lambda row: row.order)
+            self._back_to_line(youngest)
+
+    # ------------------------------------------------------------------ reading
+
+    @property
+    def running(self) -> int:
+        return len(self._running_rows())
+
+    @property
+    def waiting(self) -> int:
+        return len(self._in("waiting"))
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing to step and nothing to take out."""
+        return not self._rows and not self._leaving
+
+    def row_stats(self) -> list[RowStats]:
+        return [
+            RowStats(
+                request_id=row.spec.key.request_id,
+                status=row.status,
+                prompt_tokens=row.spec.prompt_tokens,
+                computed_tokens=min(row.computed_tokens, row.spec.prompt_tokens),
+                output_tokens=row.output_tokens,
+            )
+            for row in self._rows.values()
+        ]
+
+    def decoding(self, lane: int) -> int:
+        return sum(row.status == "decode" and row.lane == lane for row in self._rows.values())
+
+    def check_integrity(self) -> None:
+        """Raise AssertionError if the state contradicts itself."""
+        orders = [row.order for row in self._rows.values()]
+        assert orders == sorted(orders)
+        for key, row in self._rows.items():
+            assert key == row.spec.key
+            assert (row.lane is None) == (row.status == "waiting"), row
+            assert row.lane is None or 0 <= row.lane < MAX_LANES, row
+            assert 0 <= row.resumed_at <= row.output_tokens, row
+            assert (row.status == "decode") == (row.lane is not None and row.remaining <= 0), row
+        left = [removal.key for removal in self._leaving if not removal.preempted]
+        assert len(set(left)) == len(left)
+        assert len(self._lanes()) <= MAX_LANES
+        alone = [row for row in self._in("prefill") if row.alone]
+        assert not alone or len(self._in("prefill")) == 1
+
+    def _in(self, status: str) -> list[Row]:
+        return [row for row in self._rows.values() if row.status == status]
+
+    def _running_rows(self) -> list[Row]:
+        return [row for row in self._rows.values() if row.lane is not None]
+
+    def _lanes(self, *, horizon: bool = False) -> dict[int, list[int]]:
+        lanes: dict[int, list[int]] = {}
+        for row in self._running_rows():
+            assert row.lane is not None
+            length = self._expected(row) if horizon else row.length
+            lanes.setdefault(row.lane, []).append(length)
+        return lanes
+
+    def _expected(self, row: Row) -> int:
+        left = row.spec.max_tokens - row.output_tokens
+        return min(row.length + min(left, HORIZON_TOKENS), self._longest())
+
+    def _kv_bytes(self) -> int:
+        return sum(self._cost.rectangle_bytes(lengths) for lengths in self._lanes().values())
+
+    def _longest(self) -> int:
+        budget = self._bounds.kv_budget_bytes
+        return 1 << 30 if budget is None else self._cost.tokens_within(budget)
+
+    def _back_to_line(self, row: Row, *, alone: bool = False) -> None:
+        assert row.lane is not None
+        self._leaving.append(Removal(row.spec.key, row.lane, preempted=True))
+        row.move("waiting", None)
+        row.resumed_at = row.output_tokens
+        row.computed_tokens = 0
+        row.alone = alone
