@@ -1,0 +1,147 @@
+"""One model folder, read from disk: config.json, the weights' headers, signs of an open download."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from omlxd.models import kinds
+from omlxd.models.card import Reading
+from omlxd.models.weights import Index, WeightsUnreadable, missing_shards, tensor_bytes
+
+UNFINISHED = (
+    "*.incomplete",
+    "*.part",
+    "*.partial",
+    "*.tmp",
+    "*.download",
+    "*.crdownload",
+    "*.aria2",
+)
+DOWNLOAD_STATE = Path(".cache", "huggingface", "download")  # of huggingface_hub, in a local folder
+INDEX = "model.safetensors.index.json"
+LISTED_SHARDS = 3
+
+
+class _Defect(Exception):
+    """Why the folder cannot be loaded; `str()` continues the words "the folder"."""
+
+
+def is_model_folder(path: Path) -> bool:
+    """Whether it is meant to be a model, complete or not."""
+    return any(
+        entry.name == "config.json" or entry.name.endswith(".safetensors")
+        for entry in path.iterdir()
+    )
+
+
+def read_folder(path: Path, previous: Reading | None) -> Reading:
+    """What lies there now; `previous` is given back if no file has changed since. Never raises."""
+    try:
+        files = _files(path)
+        unfinished = _unfinished(path, files)
+        fingerprint = _fingerprint(files, unfinished)
+        if previous is not None and previous.fingerprint == fingerprint:
+            return previous
+        return _read(path, files, unfinished, fingerprint)
+    except OSError as error:
+        return Reading(fingerprint="", defect=f"cannot be read: {error.strerror or error}")
+
+
+def _files(path: Path) -> dict[str, tuple[int, int]]:
+    """Size and mtime of everything visible in the folder; links are followed, dead ones skipped."""
+    files = {}
+    for entry in path.iterdir():
+        if entry.name.startswith("."):
+            continue
+        try:
+            status = entry.stat()
+        except OSError:
+            continue  # a dead link, or gone since: the same as never there
+        files[entry.name] = (status.st_size, status.st_mtime_ns)
+    return files
+
+
+def _unfinished(path: Path, files: Mapping[str, object]) -> list[str]:
+    """Names that downloaders give to files they still write."""
+    state = path / DOWNLOAD_STATE
+    hidden = [entry.name for entry in state.iterdir()] if state.is_dir() else []
+    names = [name for name in (*files, *hidden) if any(fnmatch(name, form) for form in UNFINISHED)]
+    return sorted(names)
+
+
+def _fingerprint(files: Mapping[str, tuple[int, int]], unfinished: list[str]) -> str:
+    facts = json.dumps([sorted(files.items()), unfinished])
+    return hashlib.blake2b(facts.encode(), digest_size=12).hexdigest()
+
+
+def _read(
+    path: Path, files: Mapping[str, tuple[int, int]], unfinished: list[str], fingerprint: str
+) -> Reading:
+    names = frozenset(files)
+    config: Mapping[str, Any] = {}
+    weights_bytes, defect = 0, ""
+    try:
+        config = _config(path, names)
+        if unfinished:
+            raise _Defect(f"is still being downloaded ({unfinished[0]})")
+        weights_bytes = _weights_bytes(path, names)
+    except (_Defect, WeightsUnreadable) as error:
+        defect = str(error)
+    return Reading(
+        fingerprint=fingerprint,
+        kind=kinds.kind_of(config, file_names=names, folder=_repository(path)),
+        weights_bytes=weights_bytes,
+        max_context=kinds.max_context(config),
+        created=files["config.json"][1] // 1_000_000_000 if "config.json" in files else 0,
+        architectures=kinds.architectures(config),
+        custom_code=kinds.custom_code(config),
+        defect=defect,
+    )
+
+
+def _repository(path: Path) -> str:
+    """The name people know it by: of the repository where the hub's cache holds a snapshot."""
+    return path.parents[1].name if path.parent.name == "snapshots" else path.name
+
+
+def _config(path: Path, names: frozenset[str]) -> Mapping[str, Any]:
+    if "config.json" not in names:
+        raise _Defect("has no config.json")
+    try:
+        # Not msgspec: real configs hold Infinity, which mlx-lm's json reads too.
+        config = json.loads((path / "config.json").read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise _Defect(f"has a config.json that is not valid JSON: {error}") from None
+    if not isinstance(config, dict):
+        raise _Defect("has a config.json that is not an object")
+    return config
+
+
+def _weights_bytes(path: Path, names: frozenset[str]) -> int:
+    weights = sorted(name for name in names if fnmatch(name, "model*.safetensors"))
+    index = _index(path) if INDEX in names else None
+    missing = missing_shards(names, index)
+    if missing:
+        more = f" and {len(missing) - LISTED_SHARDS} more" if len(missing) > LISTED_SHARDS else ""
+        listed = ", ".join(missing[:LISTED_SHARDS])
+        raise _Defect(f"lacks {listed}{more}; finish the download or fetch it again")
+    if not weights:
+        raise _Defect("has no model*.safetensors; only weights in that format are loaded")
+    try:
+        return sum(tensor_bytes(path / name) for name in weights)
+    except WeightsUnreadable as error:
+        raise _Defect(f"holds weights that are not whole: {error}") from None
+
+
+def _index(path: Path) -> Index:
+    try:
+        return msgspec.json.decode((path / INDEX).read_bytes(), type=Index)
+    except msgspec.DecodeError as error:
+        raise _Defect(f"has a {INDEX} that cannot be read: {error}") from None

@@ -1,0 +1,73 @@
+"""Which engine a model needs, told from its config.json and the names of its files. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from omlxd.ipc.messages import Kind
+
+BUILT_KINDS: frozenset[Kind] = frozenset({"llm"})
+
+ENCODER_TYPES = frozenset(
+    "albert bert camembert deberta deberta_v2 distilbert electra gte_new modernbert mpnet new "
+    "nomic_bert roberta siglip siglip2 xlm_roberta".split()
+)
+OCR_TYPES = frozenset(
+    "deepseekocr deepseekocr_2 dots_ocr falcon_ocr glm_ocr got got_ocr2 indic_ocr nemotron_parse "
+    "paddleocr_vl unlimited_ocr".split()
+)
+YES_NO_RERANKER_TYPES = frozenset({"qwen3", "qwen3_vl"})
+EMBEDDING_FILES = frozenset({"modules.json", "1_Pooling"})  # sentence-transformers
+NESTED_CONFIGS = ("text_config", "llm_config", "language_config")
+CONTEXT_KEYS = (
+    "max_position_embeddings",
+    "n_positions",
+    "n_ctx",
+    "max_sequence_length",
+    "max_seq_len",
+    "seq_length",
+)
+
+
+def kind_of(config: Mapping[str, Any], *, file_names: frozenset[str], folder: str) -> Kind:
+    """The kind of engine; `folder` is the model's own folder or repository name."""
+    kind_type = model_type(config)
+    classes = architectures(config)
+    if any(name.endswith("ForSequenceClassification") for name in classes):
+        return "reranker"
+    # Yes/no rerankers are plain chat models by their config; only the name tells.
+    if kind_type in YES_NO_RERANKER_TYPES and "rerank" in folder.lower():
+        return "reranker"
+    if kind_type in ENCODER_TYPES or EMBEDDING_FILES & file_names:
+        return "embedding"
+    if kind_type in OCR_TYPES or any("ocr" in name.lower() for name in classes):
+        return "ocr"
+    return "vlm" if config.get("vision_config") else "llm"
+
+
+def model_type(config: Mapping[str, Any]) -> str:
+    return str(config.get("model_type") or "").lower().replace("-", "_")
+
+
+def architectures(config: Mapping[str, Any]) -> tuple[str, ...]:
+    names = config.get("architectures")
+    return tuple(str(name) for name in names) if isinstance(names, list) else ()
+
+
+def max_context(config: Mapping[str, Any]) -> int | None:
+    """The window in tokens, from the config or the text part of it; None = it does not say."""
+    nested = (config.get(key) for key in NESTED_CONFIGS)
+    for part in (config, *nested):
+        if not isinstance(part, dict | Mapping):
+            continue
+        for key in CONTEXT_KEYS:
+            value = part.get(key)
+            if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+                return value
+    return None
+
+
+def custom_code(config: Mapping[str, Any]) -> str:
+    """The key that asks for Python of the model's own folder; empty = none does."""
+    return next((key for key in ("model_file", "auto_map") if config.get(key)), "")
