@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,7 +13,7 @@ from click.shell_completion import CompletionItem
 from omlxctl.exits import CtlError
 from omlxctl.target import Target
 
-F = TypeVar("F")
+F = TypeVar("F", bound=Callable[..., Any])
 COMPLETION_TIMEOUT_S = 0.1  # for the connection and again for the answer
 
 
@@ -50,7 +51,7 @@ def daemon_options(command: F, *, home_from_env: bool = False) -> F:
             help="Home folder of the daemon [default: $OMLX_HOME or ~/.omlx].",
         ),
     ):
-        command = option(command)  # type: ignore[type-var]
+        command = option(command)
     return command
 
 
@@ -80,5 +81,5 @@ def complete_model(
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
-def model_argument(*, required: bool = True) -> Any:
+def model_argument(*, required: bool = True) -> Callable[[F], F]:
     return click.argument("model", required=required, shell_complete=complete_model)

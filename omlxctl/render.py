@@ -112,7 +112,7 @@ def event_line(event: Event) -> str:
     return f"{event.time}  {kind}  {event.reason:<20}  {event.model or EMPTY}  {event.message}"
 
 
-def config_rows(values: Sequence[OriginValue], *, origin: bool) -> list[str]:
+def config_lines(values: Sequence[OriginValue], *, origin: bool) -> list[str]:
     """Every value in force; with `origin`, where it was written."""
     if not origin:
         return [f"{v.key} = {value_text(v.value) or EMPTY}" for v in values]

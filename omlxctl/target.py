@@ -8,7 +8,8 @@ from pathlib import Path
 
 import click
 
-from omlxctl.client import ANSWER_TIMEOUT_S, Client
+from omlxctl.client import ANSWER_TIMEOUT_S, Client, NotRunning
+from omlxd.control.wire import Status
 
 
 @dataclass(slots=True)
@@ -29,6 +30,13 @@ class Target:
     def client(self, *, timeout_s: float = ANSWER_TIMEOUT_S) -> Client:
         return Client(self.socket_path(), timeout_s=timeout_s)
 
+    def config_path(self) -> Path:
+        """omlx.toml: a running daemon says, as it may follow another one; else the home's."""
+        try:
+            return Path(self.client().get("/v1/status", Status).config.path)
+        except NotRunning:
+            return self.home_path() / "omlx.toml"
+
 
 pass_target = click.make_pass_decorator(Target)
 
@@ -36,13 +44,6 @@ pass_target = click.make_pass_decorator(Target)
 def emit(body: bytes) -> None:
     """The daemon's JSON, unchanged."""
     click.echo(body.rstrip(b"\n") + b"\n", nl=False)
-
-
-def read_text(file: str) -> str:
-    """The text of FILE, or of standard input for "-"."""
-    with click.open_file(file, encoding="utf-8") as stream:
-        text: str = stream.read()
-    return text
 
 
 def is_terminal() -> bool:

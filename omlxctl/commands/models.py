@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -16,8 +16,10 @@ from omlxctl.verdicts import Verdict, judge_generation, judge_model
 from omlxctl.waiting import wait_for
 from omlxd.control.wire import Accepted, ModelStatus, SettingsPatch, Status
 
+F = TypeVar("F", bound=Callable[..., Any])
 
-def _wait_option(help_text: str) -> Callable[[Any], Any]:
+
+def _wait_option(help_text: str) -> Callable[[F], F]:
     return click.option("--wait", is_flag=True, help=help_text)
 
 
@@ -27,7 +29,7 @@ def _wait_option(help_text: str) -> Callable[[Any], Any]:
 @daemon_options
 @pass_target
 def pin(target: Target, model: str, wait: bool) -> None:
-    """Keep MODEL loaded for good (set MODEL pin=true)."""
+    """Keep MODEL loaded (set MODEL pin=true)."""
     client = target.client()
     accepted = _patch(target, client, SettingsPatch(model, set={"pin": True}))
     if wait:
@@ -40,7 +42,10 @@ def pin(target: Target, model: str, wait: bool) -> None:
 @daemon_options
 @pass_target
 def unpin(target: Target, model: str, wait: bool) -> None:
-    """Let MODEL go when it has been idle for its ttl (set MODEL pin=false)."""
+    """Let MODEL go again (set MODEL pin=false).
+
+    It stays until it has been idle for its ttl.
+    """
     client = target.client()
     accepted = _patch(target, client, SettingsPatch(model, set={"pin": False}))
     if wait:
@@ -53,7 +58,10 @@ def unpin(target: Target, model: str, wait: bool) -> None:
 @daemon_options
 @pass_target
 def load(target: Target, model: str, wait: bool) -> None:
-    """Load MODEL now; it counts as a request, so its ttl starts when it is loaded."""
+    """Load MODEL now.
+
+    This counts as a request: its ttl starts when it is loaded. Nothing is stored.
+    """
     _act(target, model, "load", goal="ready" if wait else None)
 
 
@@ -63,7 +71,10 @@ def load(target: Target, model: str, wait: bool) -> None:
 @daemon_options
 @pass_target
 def unload(target: Target, model: str, wait: bool) -> None:
-    """Unload MODEL when it has finished what it runs; a pinned one is refused (exit 6)."""
+    """Unload MODEL.
+
+    It finishes what it runs first. A pinned model is refused (exit code 6).
+    """
     _act(target, model, "unload", goal="absent" if wait else None)
 
 
@@ -73,7 +84,11 @@ def unload(target: Target, model: str, wait: bool) -> None:
 @daemon_options
 @pass_target
 def set_(target: Target, model: str, assignments: tuple[str, ...]) -> None:
-    """Set keys of [models.MODEL], as in omlx.toml: ttl=5m sampling.temperature=0.7."""
+    """Set keys of MODEL, as in omlx.toml.
+
+    A VALUE is TOML; a bare word is a string: ttl=5m sampling.temperature=0.7. Written to
+    omlx.d/90-omlxctl.toml by the daemon.
+    """
     try:
         values = parse_assignments(assignments)
     except ValueError as error:
@@ -87,7 +102,7 @@ def set_(target: Target, model: str, assignments: tuple[str, ...]) -> None:
 @daemon_options
 @pass_target
 def unset(target: Target, model: str, keys: tuple[str, ...]) -> None:
-    """Take back what `set` and `pin` wrote for KEYs of MODEL."""
+    """Take back KEYs that set and pin wrote."""
     try:
         names = [parse_key(key) for key in keys]
     except ValueError as error:

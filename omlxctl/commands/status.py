@@ -21,7 +21,10 @@ from omlxd.control.wire import ModelList, ModelStatus, RequestList, Status
 @daemon_options
 @pass_target
 def status(target: Target, model: str | None, watch: bool) -> None:
-    """Show the daemon and its models, or one MODEL with all that is known of it."""
+    """Show the daemon and its models.
+
+    With MODEL, all that is known of that one.
+    """
     client = target.client()
     if watch:
         _watch(target, client, model)
@@ -85,5 +88,5 @@ def _only(line: bytes, name: str) -> bytes:
     """The one model out of a snapshot, as JSON again."""
     import msgspec
 
-    found = next((m for m in decode(line, Status).models if m.id == name), None)
-    return msgspec.json.encode(found)
+    models = msgspec.json.decode(line)["models"]
+    return msgspec.json.encode(next((m for m in models if m["id"] == name), None))

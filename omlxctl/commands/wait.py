@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import click
+import msgspec
 
 from omlxctl.client import Client
 from omlxctl.names import model_path
 from omlxctl.options import daemon_options, duration, model_argument
-from omlxctl.target import Target, pass_target
+from omlxctl.target import Target, emit, pass_target
 from omlxctl.verdicts import PHASES, Verdict, judge_all, judge_daemon, judge_model
 from omlxctl.waiting import WAIT_S, wait_for
 from omlxd.control.wire import ModelStatus, Status
@@ -46,15 +47,17 @@ def _goal(text: str) -> str:
 @daemon_options
 @pass_target
 def wait(target: Target, model: str | None, every: bool, goal: str, timeout: float) -> None:
-    """Wait for MODEL, for --all, or else for the daemon: every pinned model is ready.
+    """Wait until a model or the daemon is ready.
 
-    A daemon that is not there yet gets some seconds to come up. Exit code 5 is a time-out; a
+    Without MODEL or --all: until every pinned model is ready. A daemon that is not there yet gets some seconds to come up. Exit code 5 is a time-out; a
     failed model ends the wait at once with 1.
     """
     if model and every:
         raise click.UsageError("give a MODEL or --all, not both")
     client = target.client()
-    wait_for(client, _judge(client, model, every, goal), timeout_s=timeout)
+    status = wait_for(client, _judge(client, model, every, goal), timeout_s=timeout)
+    if target.json:
+        emit(msgspec.json.encode(status))
 
 
 def _judge(

@@ -1,0 +1,58 @@
+"""Reading configuration files, and replacing omlx.toml."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from omlxctl import exits
+from omlxctl.exits import CtlError
+
+
+def replace(path: Path, text: str) -> None:
+    """Puts `text` at `path` at once or not at all; what was there stays beside it as .bak.
+
+    A symbolic link keeps pointing where it did: the file behind it is replaced.
+    """
+    path = path.resolve()
+    try:
+        if path.exists():
+            if path.read_text(encoding="utf-8", errors="surrogateescape") == text:
+                return
+            backup = path.with_name(f"{path.name}.bak")
+            _write(backup, path.read_bytes(), like=path)
+        _write(path, text.encode(), like=path)
+    except OSError as error:
+        raise CtlError(f"cannot replace {path}: {error}") from error
+
+
+def _write(path: Path, data: bytes, *, like: Path) -> None:
+    """Atomic and durable; with the mode of `like`, or for the owner alone."""
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        if like.exists():
+            shutil.copymode(like, name)
+        os.replace(name, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name)
+        raise
+
+
+def read_file(path: Path) -> str:
+    """The text of a configuration file; raises CtlError."""
+    try:
+        return path.read_bytes().decode("utf-8")
+    except FileNotFoundError as error:
+        raise CtlError(
+            f"there is no {path}", exit_code=exits.NO_SUCH_OBJECT, hint="name a FILE, or --home DIR"
+        ) from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise CtlError(f"cannot read {path}: {error}") from error
