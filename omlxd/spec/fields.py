@@ -11,7 +11,16 @@ import math
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import AllowInfNan, Field, PlainSerializer, PlainValidator, Strict, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    AllowInfNan,
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    Strict,
+    WithJsonSchema,
+)
 
 from omlxd.units import Size, format_duration, parse_duration, parse_size
 
@@ -154,18 +163,17 @@ Steps = Annotated[
 def split_address(text: str) -> tuple[str, int]:
     """Host (IPv6 without brackets) and port of "host:port"; raises ValueError."""
     host, _, port = text.rpartition(":")
-    bracketed = host.startswith("[") and host.endswith("]")
     if not port.isascii() or not port.isdigit() or not 1 <= int(port) <= 65535:
-        raise ValueError(f'{text!r} needs a port from 1 to 65535: "127.0.0.1:8000", "[::1]:8000"')
-    if bracketed:
+        raise ValueError('an address ends in a port from 1 to 65535: "127.0.0.1:8000"')
+    if host.startswith("[") and host.endswith("]"):
         try:
             return str(ipaddress.IPv6Address(host[1:-1])), int(port)
         except ValueError:
             raise ValueError(f"{host} is not an IPv6 address in brackets") from None
     if ":" in host:
-        raise ValueError(f'put the IPv6 address in brackets: "[{host}]:{port}"')
+        raise ValueError(f'an IPv6 address stands in brackets: "[{host}]:{port}"')
     if not _HOST.fullmatch(host):
-        raise ValueError(f'{text!r} needs a host: "127.0.0.1:{port}", or "0.0.0.0:{port}" for all')
+        raise ValueError(f'an address has a host: "127.0.0.1:{port}"; "0.0.0.0:{port}" is all')
     return host, int(port)
 
 
@@ -181,17 +189,23 @@ def is_loopback(address: str) -> bool:
         return False
 
 
-def _listen(value: object) -> tuple[str, ...]:
-    entries = [value] if isinstance(value, str) else value
-    if not isinstance(entries, list | tuple) or not entries:
-        raise ValueError('an address such as "127.0.0.1:8000", or a list of them')
-    for entry in entries:
-        if not isinstance(entry, str):
-            raise ValueError(f'an address is a string such as "127.0.0.1:8000", not {entry!r}')
-        split_address(entry)
-    if len(set(entries)) < len(entries):
+def _address(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError('an address is a string such as "127.0.0.1:8000"')
+    split_address(value)
+    return value
+
+
+def _listed(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
+def _distinct(addresses: tuple[str, ...]) -> tuple[str, ...]:
+    if not addresses:
+        raise ValueError('at least one address, such as "127.0.0.1:8000"')
+    if len(set(addresses)) < len(addresses):
         raise ValueError("the same address is listed twice")
-    return tuple(entries)
+    return addresses
 
 
 def _api_key(value: object) -> str:
@@ -219,9 +233,7 @@ def _name(value: object) -> str:
     if not isinstance(value, str) or not value or not value.isprintable():
         raise ValueError("a model name is a non-empty string of printable characters")
     if value != value.strip() or any(part in ("", ".", "..") for part in value.split("/")):
-        raise ValueError(
-            f'{value!r} is no model name: a folder name or "org/name", without empty or dot parts'
-        )
+        raise ValueError('a model name is a folder name or "org/name", without empty or dot parts')
     return value
 
 
@@ -247,13 +259,15 @@ def _check_json(value: object) -> None:
         case float() if math.isfinite(value):
             return
         case _:
-            raise ValueError(f"{value} cannot be handed to a template: no dates, no inf, no nan")
+            raise ValueError(f"a template takes no dates, no inf and no nan, so not {value}")
 
 
+_string = WithJsonSchema({"type": "string", "minLength": 1})
+Address = Annotated[str, PlainValidator(_address), _string]
 Listen = Annotated[
-    tuple[str, ...],
-    PlainValidator(_listen),
-    PlainSerializer(list),
+    tuple[Address, ...],
+    BeforeValidator(_listed),
+    AfterValidator(_distinct),
     WithJsonSchema(
         {
             "anyOf": [
@@ -263,7 +277,6 @@ Listen = Annotated[
         }
     ),
 ]
-_string = WithJsonSchema({"type": "string", "minLength": 1})
 ApiKey = Annotated[str, PlainValidator(_api_key), _string]
 Origin = Annotated[str, PlainValidator(_origin), _string]
 Name = Annotated[str, PlainValidator(_name), _string]

@@ -81,11 +81,18 @@ def _finding(detail: ErrorDetails, path: Path) -> Finding:
     if kind == "not_built":
         return Finding(path, detail["msg"], "remove the key, or leave it at its default")
     if kind == "value_error":
-        return Finding(path, str(context["error"]))
+        return Finding(path, _with_value(path, detail["input"], str(context["error"])))
     if kind == "literal_error":
         context = {"expected": context["expected"].replace("'", '"')}
     sentence = _SENTENCES.get(kind, detail["msg"]).format(**context)
     return Finding(path, f"{sentence}, not {_shown(path, detail['input'])}")
+
+
+def _with_value(path: Path, value: Any, sentence: str) -> str:
+    """The value first, unless it is long or a secret."""
+    if redacted(dotted(path), value) is not value or isinstance(value, dict | list | tuple):
+        return sentence
+    return f"{_shown(path, value)}: {sentence}"
 
 
 def _shown(path: Path, value: Any) -> str:

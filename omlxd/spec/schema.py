@@ -12,7 +12,7 @@ _OURS: Final = ("reload", "built", "also", "secret")
 
 def json_schema() -> dict[str, Any]:
     """Draft 2020-12. Keys that this version does not support yet say so in their description."""
-    schema = _tidied(File.model_json_schema(mode="validation"))
+    schema = _tidied(File.model_json_schema(mode="serialization"))
     assert isinstance(schema, dict)
     return {"$schema": _ID, **schema, "title": "omlx.toml"}
 
