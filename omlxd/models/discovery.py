@@ -29,7 +29,8 @@ def scan(
     """Every model under `folders` and every declared one, servable or with the reason why not.
 
     `declared` maps TOML keys to their `path`, if they set one; `kinds` and `trusted` hold the keys
-    that set `kind` and `trust_remote_code`. Folders that `previous` knows unchanged are not read.
+    that set `kind` and `trust_remote_code`. Folders that `previous` knows unchanged are not read
+    again. All paths are absolute. Nothing on disk makes it raise.
     """
     problems: list[ScanProblem] = []
     found = _found(folders, problems)
@@ -38,12 +39,15 @@ def scan(
         places.setdefault(path, "")
     known = previous.readings if previous else {}
     readings = {path: read_folder(path, known.get(path)) for path in places}
+    names: dict[Path, list[str]] = {}
+    for name, path in found.items():
+        names.setdefault(path, []).append(name)
     cards = dict(missing)
     for path, key in places.items():
-        names = tuple(name for name, real in found.items() if real == path)
-        model = key or names[0]
+        paths_to_it = tuple(names.get(path, ()))
+        model = key or paths_to_it[0]
         cards[model] = _card(
-            ModelCard(id=model, path=path, names=names, declared=bool(key)),
+            ModelCard(id=model, path=path, names=paths_to_it, declared=bool(key)),
             readings[path],
             kind=(kinds or {}).get(model),
             is_trusted=model in trusted,
@@ -105,9 +109,9 @@ def _places(
 def _place(key: str, path: Path | None, found: Mapping[str, Path]) -> Path | str:
     """The real folder of a declared model, or why there is none."""
     if path is not None:
-        real = path.expanduser().resolve()
-        if not real.is_dir():
-            return f"there is no folder {real}"
+        if not path.is_dir():
+            return f"there is no folder {path}"
+        real = path.resolve()
         return (_snapshot(real) or real) if real.name.startswith(HUB_PREFIX) else real
     if key in found:
         return found[key]
@@ -124,14 +128,10 @@ def _found(folders: Sequence[Path], problems: list[ScanProblem]) -> dict[str, Pa
     """Name under a model folder → real path; where a name is twice, the earlier folder wins."""
     found: dict[str, Path] = {}
     for folder in folders:
-        root = folder.expanduser()
-        try:
-            entries = list(_walk(root.resolve(strict=True)))
-        except OSError as error:
-            message = f"cannot be scanned: {error.strerror or error}"
-            problems.append(ScanProblem(root, message))
+        if not folder.is_dir():
+            problems.append(ScanProblem(folder, "there is no such folder"))
             continue
-        for name, real in entries:
+        for name, real in _walk(folder.resolve(), problems):
             first = found.setdefault(name, real)
             if first != real:
                 message = f"model {name} is also in {first}, which is the one served"
@@ -139,8 +139,8 @@ def _found(folders: Sequence[Path], problems: list[ScanProblem]) -> dict[str, Pa
     return found
 
 
-def _walk(root: Path) -> Iterator[tuple[str, Path]]:
-    for path in _folders(root, root):
+def _walk(root: Path, problems: list[ScanProblem]) -> Iterator[tuple[str, Path]]:
+    for path in _folders(root, root, problems):
         if path.name.startswith(HUB_PREFIX):
             snapshot = _snapshot(path)
             if snapshot is not None:
@@ -148,30 +148,43 @@ def _walk(root: Path) -> Iterator[tuple[str, Path]]:
         elif is_model_folder(path):
             yield path.name, path.resolve()
         else:
-            for inner in _folders(path, root):
+            for inner in _folders(path, root, problems):
                 if is_model_folder(inner):
                     yield f"{path.name}/{inner.name}", inner.resolve()
 
 
-def _folders(parent: Path, root: Path) -> list[Path]:
+def _folders(parent: Path, root: Path, problems: list[ScanProblem]) -> list[Path]:
     """Folders in `parent` by name, without hidden ones and links back to where we came from."""
-    return sorted(
-        path
-        for path in parent.iterdir()
-        if not path.name.startswith(".")
-        and path.is_dir()
-        and not root.is_relative_to(path.resolve())
-    )
+    try:
+        entries = sorted(parent.iterdir())
+    except OSError as error:
+        problems.append(ScanProblem(parent, f"cannot be listed: {error.strerror or error}"))
+        return []
+    folders = []
+    for path in entries:
+        if path.name.startswith(".") or not path.is_dir() or root.is_relative_to(path.resolve()):
+            continue
+        if not _is_text(path.name):
+            problems.append(ScanProblem(path, "its name is not UTF-8, so nobody can ask for it"))
+            continue
+        folders.append(path)
+    return folders
+
+
+def _is_text(name: str) -> bool:
+    """Names that are not UTF-8 on disk come as lone surrogates, which no JSON can carry."""
+    return not any("\ud800" <= char <= "\udfff" for char in name)
 
 
 def _snapshot(repository: Path) -> Path | None:
     """The files of a repository in the hub's cache: what refs/main names, or the only snapshot."""
     snapshots = repository / "snapshots"
-    if not snapshots.is_dir():
-        return None
     ref = repository / "refs" / "main"
-    revisions = (
-        [ref.read_text().strip()] if ref.is_file() else [p.name for p in snapshots.iterdir()]
-    )
-    path = snapshots / Path(revisions[0]).name if len(revisions) == 1 else None
-    return path.resolve() if path is not None and path.is_dir() else None
+    try:
+        revisions = [entry.name for entry in snapshots.iterdir()]
+        if ref.is_file():
+            revision = ref.read_text(errors="replace").strip()
+            revisions = [name for name in revisions if name == revision]
+    except OSError:
+        return None  # not a repository, or gone since
+    return (snapshots / revisions[0]).resolve() if len(revisions) == 1 else None

@@ -1,4 +1,4 @@
-"""One model folder, read from disk: config.json, the weights' headers, signs of an open download."""
+"""One model folder, read from disk: config.json, the weights' headers, an open download."""
 
 from __future__ import annotations
 
@@ -35,10 +35,11 @@ class _Defect(Exception):
 
 def is_model_folder(path: Path) -> bool:
     """Whether it is meant to be a model, complete or not."""
-    return any(
-        entry.name == "config.json" or entry.name.endswith(".safetensors")
-        for entry in path.iterdir()
-    )
+    try:
+        names = [entry.name for entry in path.iterdir()]
+    except OSError:
+        return False  # whoever lists it next reports why
+    return any(name == "config.json" or name.endswith(".safetensors") for name in names)
 
 
 def read_folder(path: Path, previous: Reading | None) -> Reading:
@@ -46,7 +47,7 @@ def read_folder(path: Path, previous: Reading | None) -> Reading:
     try:
         files = _files(path)
         unfinished = _unfinished(path, files)
-        fingerprint = _fingerprint(files, unfinished)
+        fingerprint = _fingerprint(files, unfinished, _open_blobs(path))
         if previous is not None and previous.fingerprint == fingerprint:
             return previous
         return _read(path, files, unfinished, fingerprint)
@@ -76,8 +77,15 @@ def _unfinished(path: Path, files: Mapping[str, object]) -> list[str]:
     return sorted(names)
 
 
-def _fingerprint(files: Mapping[str, tuple[int, int]], unfinished: list[str]) -> str:
-    facts = json.dumps([sorted(files.items()), unfinished])
+def _open_blobs(path: Path) -> list[str]:
+    """Of a snapshot in the hub's cache: what is being fetched, maybe for another revision."""
+    if path.parent.name != "snapshots" or not (blobs := path.parents[1] / "blobs").is_dir():
+        return []
+    return sorted(entry.name for entry in blobs.iterdir() if entry.name.endswith(".incomplete"))
+
+
+def _fingerprint(files: Mapping[str, tuple[int, int]], *names: list[str]) -> str:
+    facts = json.dumps([sorted(files.items()), names])
     return hashlib.blake2b(facts.encode(), digest_size=12).hexdigest()
 
 
@@ -92,8 +100,9 @@ def _read(
         if unfinished:
             raise _Defect(f"is still being downloaded ({unfinished[0]})")
         weights_bytes = _weights_bytes(path, names)
-    except (_Defect, WeightsUnreadable) as error:
-        defect = str(error)
+    except _Defect as error:
+        blobs = _open_blobs(path)
+        defect = f"is still being downloaded ({blobs[0]})" if blobs else str(error)
     return Reading(
         fingerprint=fingerprint,
         kind=kinds.kind_of(config, file_names=names, folder=_repository(path)),

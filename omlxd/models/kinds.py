@@ -10,12 +10,17 @@ from omlxd.ipc.messages import Kind
 BUILT_KINDS: frozenset[Kind] = frozenset({"llm"})
 
 ENCODER_TYPES = frozenset(
-    "albert bert camembert deberta deberta_v2 distilbert electra gte_new modernbert mpnet new "
-    "nomic_bert roberta siglip siglip2 xlm_roberta".split()
+    {
+        *("albert", "bert", "camembert", "deberta", "deberta_v2", "distilbert", "electra"),
+        *("gte_new", "modernbert", "mpnet", "new", "nomic_bert", "roberta", "siglip", "siglip2"),
+        "xlm_roberta",
+    }
 )
 OCR_TYPES = frozenset(
-    "deepseekocr deepseekocr_2 dots_ocr falcon_ocr glm_ocr got got_ocr2 indic_ocr nemotron_parse "
-    "paddleocr_vl unlimited_ocr".split()
+    {
+        *("deepseekocr", "deepseekocr_2", "dots_ocr", "falcon_ocr", "glm_ocr", "got", "got_ocr2"),
+        *("indic_ocr", "nemotron_parse", "paddleocr_vl", "unlimited_ocr"),
+    }
 )
 YES_NO_RERANKER_TYPES = frozenset({"qwen3", "qwen3_vl"})
 EMBEDDING_FILES = frozenset({"modules.json", "1_Pooling"})  # sentence-transformers
