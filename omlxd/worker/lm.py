@@ -20,23 +20,21 @@ from omlxd.sched.scheduler import Bounds, Scheduler
 from omlxd.worker.generators import BatchLane
 from omlxd.worker.lanes import Lane
 from omlxd.worker.limits import Limits, apply_limits, decide_limits, recommended_bytes
-from omlxd.worker.lm_load import Abilities, Loaded, LoadError, load_weights, probe_abilities
+from omlxd.worker.lm_load import Abilities, Loaded, load_weights, probe_abilities
 from omlxd.worker.lm_solo import SoloLane
 from omlxd.worker.loop import Cancel, Configure, EngineLoop, Inbox, Stop, Submit
-from omlxd.worker.ports import EngineFacts, EngineListener, RowJob
-
-__all__ = ["LmEngine", "LoadError", "load_engine"]
+from omlxd.worker.ports import EngineFacts, EngineListener, LoadError, RowJob
 
 METAL_STEP_TOKENS = 2048
 CPU_STEP_TOKENS = 256  # longer steps are slower there
 
 
 class LmEngine:
-    """One model under continuous batching; implements `ports.Engine`."""
+    """One model under continuous batching; implements `ports.EngineRun`."""
 
     def __init__(self, load: LoadSettings, live: LiveSettings, listener: EngineListener) -> None:
         self.facts: Future[EngineFacts] = Future()  # else LoadError
-        self.ended: Future[None] = Future()  # None after stop(); else what broke the engine
+        self.ended: Future[None] = Future()  # None after stop or a failed load; else what broke it
         self._load, self._live, self._listener = load, live, listener
         self._inbox: Inbox = Inbox()
         self._thread = threading.Thread(target=self._run, name="engine")
@@ -61,12 +59,13 @@ class LmEngine:
     # ------------------------------------------------------------------ the engine thread
 
     def _run(self) -> None:
-        broken: BaseException | None = None
+        broken: Exception | None = None
         try:
             self._serve()
-        except BaseException as error:
-            broken = error
-            if not self.facts.done():
+        except Exception as error:
+            if self.facts.done():
+                broken = error
+            else:
                 self.facts.set_exception(_as_load_error(self._load, error))
         gc.collect()  # arrays go before the streams that made them
         mx.synchronize()
@@ -140,7 +139,7 @@ class _Shell:
         mx.clear_cache()
 
 
-def _as_load_error(load: LoadSettings, error: BaseException) -> LoadError:
+def _as_load_error(load: LoadSettings, error: Exception) -> LoadError:
     if isinstance(error, LoadError):
         return error
     return LoadError(f"{load.model_id}: the first steps failed: {error}", permanent=False)

@@ -17,19 +17,11 @@ from omlxd.ipc.messages import LoadSettings
 from omlxd.sched.footprint import KvCost
 from omlxd.sched.rows import RowKey
 from omlxd.worker.generators import BatchLane
-from omlxd.worker.ports import ResolvedSampling, RowJob
+from omlxd.worker.ports import LoadError, ResolvedSampling, RowJob
 from omlxd.worker.sampling import shared_sampler
 
 PROBE_TOKENS = 8
 BATCH_METHODS = ("merge", "extract", "filter", "extend")
-
-
-class LoadError(Exception):
-    """The model cannot be loaded; `permanent` = not before its files or settings change."""
-
-    def __init__(self, message: str, *, permanent: bool) -> None:
-        super().__init__(message)
-        self.permanent = permanent
 
 
 @dataclass(frozen=True, slots=True)

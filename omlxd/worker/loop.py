@@ -97,6 +97,7 @@ class EngineLoop:
         self._unscheduled: set[str] = set()  # requests of which no row was inserted yet
         self._rates = _Rates(clock())
         self._faults = 0
+        self._rested = False
 
     def run(self) -> None:
         """Return on Stop; raise EngineBroken, after every request has been failed."""
@@ -111,7 +112,6 @@ class EngineLoop:
             self._rest()
             if not self._apply(self._inbox.get()):
                 return False
-            self._rates = _Rates(self._clock())
         while True:
             try:
                 command = self._inbox.get_nowait()
@@ -170,6 +170,10 @@ class EngineLoop:
     # ------------------------------------------------------------------ one pass
 
     def _pass(self) -> None:
+        if self._scheduler.is_idle:
+            return  # the command left nothing to do
+        if self._rested:
+            self._rested, self._rates = False, _Rates(self._clock())
         plan = self._scheduler.schedule()
         for request_id, error in plan.refuse:
             self._fail_refused(request_id, error)
@@ -233,18 +237,17 @@ class EngineLoop:
 
     def _emit(self, outcome: StepOutcome) -> None:
         failing = {key for key, _ in outcome.failed}
-        tokens, ended = [], []
+        tokens, prompts_done = [], []
         for drawn in outcome.drawn:
             run = self._runs.get(drawn.key)
             if run is None or drawn.key in failing:
                 continue
-            token = self._take(run, drawn)
-            tokens.append(token)
-            if token.finish is not None:
-                ended.append(self._end(drawn.key, run))
+            tokens.append(self._take(run, drawn))
+            if len(run.output) == 1:
+                prompts_done.append(_usage(drawn.key, run))
         self._rates.decode_tokens += len(tokens)
         if tokens:
-            self._listener.on_tokens(tokens, ended)
+            self._listener.on_tokens(tokens, prompts_done)
 
     def _take(self, run: _Run, drawn: Drawn) -> TokenOut:
         run.output.append(drawn.token)
@@ -254,14 +257,12 @@ class EngineLoop:
             finish = "stop"
         elif len(run.output) >= run.max_tokens:
             finish = "length"
+        if finish is not None:
+            self._scheduler.row_ended(drawn.key)
+            del self._runs[drawn.key]
         return TokenOut(
             drawn.key.request_id, drawn.key.index, drawn.token, finish, drawn.logprob, drawn.top
         )
-
-    def _end(self, key: RowKey, run: _Run) -> RowUsage:
-        self._scheduler.row_ended(key)
-        del self._runs[key]
-        return RowUsage(key.request_id, key.index, computed=len(run.job.prompt))
 
     # ------------------------------------------------------------------ faults
 
@@ -288,6 +289,9 @@ class EngineLoop:
     # ------------------------------------------------------------------ stats
 
     def _rest(self) -> None:
+        if self._rested:
+            return
+        self._rested = True
         self._device.release()
         self._scheduler.check_integrity()
         self._report(self._clock())
@@ -307,6 +311,10 @@ class EngineLoop:
             )
         )
         self._rates = _Rates(now)
+
+
+def _usage(key: RowKey, run: _Run) -> RowUsage:
+    return RowUsage(key.request_id, key.index, computed=len(run.job.prompt))
 
 
 def _engine_failed(error: Exception) -> EngineFailed:
