@@ -127,27 +127,24 @@ class WindowDetokenizer:
         return new
 
 
-class TokenizerLike(Protocol):
-    """What is used of a transformers tokenizer."""
-
-    def decode(self, token_ids: list[int], **settings: Any) -> Any: ...
-
-
 class Decoding:
-    """Makes the detokenizers of one tokenizer, and knows the bytes of its tokens.
+    """Makes the detokenizers of one transformers tokenizer, and knows the bytes of its tokens.
 
-    `special` are the ids that never show. The text equals `tokenizer.decode(ids,
-    skip_special_tokens=True, clean_up_tokenization_spaces=False)` wherever that is valid text:
-    the clean-up would drop spaces before punctuation, which breaks code.
+    The text equals `tokenizer.decode(ids, skip_special_tokens=True,
+    clean_up_tokenization_spaces=False)` wherever that is valid text: the clean-up would drop
+    spaces before punctuation, which breaks code.
     """
 
-    def __init__(self, tokenizer: TokenizerLike, *, special: frozenset[int]) -> None:
-        self._tokenizer, self._special = tokenizer, special
+    def __init__(self, tokenizer: Any) -> None:
+        added = tokenizer.added_tokens_decoder.items()
+        special = {index for index, token in added if token.special}
+        self._special = frozenset(special.union(tokenizer.all_special_ids))
+        self._tokenizer = tokenizer
         backend = getattr(tokenizer, "backend_tokenizer", None)
         to_bytes = _token_wise(getattr(backend, "decoder", None))
         self._table: PieceTable | None = None
         if backend is not None and to_bytes is not None:
-            self._table = PieceTable(backend.id_to_token, to_bytes=to_bytes, special=special)
+            self._table = PieceTable(backend.id_to_token, to_bytes=to_bytes, special=self._special)
 
     def detokenizer(self, *, at_start: bool) -> Detokenizer:
         """`at_start` = False when the text goes on from a prompt, so a leading space counts."""

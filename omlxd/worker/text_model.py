@@ -65,13 +65,12 @@ def load_text_model(settings: LoadSettings) -> TextModel:
         tokenizer.chat_template = settings.chat_template
     text_config = config.get("text_config") or {}
     stop_tokens = _stop_tokens(generation, config, text_config, tokenizer.eos_token_id)
-    special = {index for index, token in tokenizer.added_tokens_decoder.items() if token.special}
     window = _window(config, text_config, tokenizer.model_max_length)
     tokenizer.model_max_length = _NO_LENGTH  # the served window is checked, with both numbers
     return TextModel(
         tokenizer=tokenizer,
         template=ChatTemplate(tokenizer, turn_ends=stop_tokens),
-        decoding=Decoding(tokenizer, special=frozenset(special | set(tokenizer.all_special_ids))),
+        decoding=Decoding(tokenizer),
         window=window,
         vocabulary=max(len(tokenizer), *_sizes(config, text_config)),
         stop_tokens=stop_tokens,

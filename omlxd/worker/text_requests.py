@@ -17,6 +17,7 @@ from omlxd.ipc.messages import (
     Completed,
     Event,
     Failed,
+    Finished,
     GenerateRequest,
     LiveSettings,
     Usage,
@@ -102,7 +103,7 @@ class Requests:
         if choice.is_ended:
             return []
         events: list[Event] = [*choice.feed(token)]
-        if not choice.is_ended:
+        if not events or not isinstance(events[-1], Finished):
             return events
         if token.finish is None:  # a stop string: the engine does not know yet
             self._engine.cancel(token.request_id, token.index)

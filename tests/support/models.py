@@ -196,12 +196,12 @@ def make_tiny(name: str, folder: Path) -> Path:
     _write_json(
         target / "generation_config.json", {"eos_token_id": list(EOS_TOKENS), "pad_token_id": 0}
     )
-    _save_tokenizer(_byte_level_tokenizer(), target, chat_template=CHAT_TEMPLATE)
+    _save_tokenizer(byte_level_tokenizer(), target, chat_template=CHAT_TEMPLATE)
     return target
 
 
 @cache
-def _byte_level_tokenizer() -> Tokenizer:
+def byte_level_tokenizer() -> Tokenizer:
     texts = [text[at : at + 500] for text in topics.values() for at in range(0, len(text), 500)]
     texts = texts[:600] + ['{"name": "get_weather", "arguments": {"city": "Paris"}}'] * 20
     tokenizer = Tokenizer(models.BPE())
