@@ -7,6 +7,7 @@ and is refused. Every answer names the daemon's version; every refusal is an `Er
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
@@ -33,6 +34,7 @@ from omlxd.control.wire import (
 )
 from omlxd.errors import (
     Forbidden,
+    MethodRefused,
     ModelNotFound,
     NotFound,
     OmlxError,
@@ -233,15 +235,18 @@ def _bind(endpoint: Endpoint, control: Control) -> Callable[[Request], Awaitable
 async def _refuse(request: Request, error: Exception) -> Response:
     assert isinstance(error, OmlxError)
     problems = list(error.problems) if isinstance(error, SpecInvalid) else []
-    return _json(ErrorBody(error.code, error.message, problems), status=error.status)
+    answer = _json(ErrorBody(error.code, error.message, problems), status=error.status)
+    if error.retry_after_s is not None:
+        answer.headers["retry-after"] = str(math.ceil(error.retry_after_s))
+    return answer
 
 
 async def _refuse_http(request: Request, error: Exception) -> Response:
     """No such path, or not with this method."""
     assert isinstance(error, HTTPException)
-    what = f"{request.method} {request.url.path}: {error.detail}"
-    code = NotFound.code if error.status_code == NotFound.status else RequestInvalid.code
-    return _json(ErrorBody(code, what), status=error.status_code)
+    kinds = {kind.status: kind for kind in (NotFound, MethodRefused)}
+    kind = kinds.get(error.status_code, RequestInvalid)
+    return await _refuse(request, kind(f"{request.method} {request.url.path}: {error.detail}"))
 
 
 async def _refuse_unexpected(request: Request, error: Exception) -> Response:
