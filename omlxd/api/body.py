@@ -48,7 +48,7 @@ def decode_object(body: bytes) -> dict[str, Any]:
     try:
         value = msgspec.json.decode(body)
     except msgspec.DecodeError as error:
-        problem = str(error)
+        problem = str(error).removeprefix("JSON is malformed: ")
         if "(byte" not in problem:
             problem += f" (in {len(body)} bytes)"
         raise RequestInvalid(f"The body is not valid JSON: {problem}.") from None

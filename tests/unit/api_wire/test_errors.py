@@ -1,0 +1,44 @@
+"""Error bodies: one shape per family, for every error there is."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from omlxd.api.wire.errors import error_for, openai_error, retry_after
+from omlxd.errors import BY_CODE, ContextOverflow, ModelUnavailable, OmlxError, QueueFull
+
+
+@pytest.mark.parametrize("kind", list(BY_CODE.values()), ids=lambda kind: kind.__name__)
+def test_one_shape_per_family(kind: type[OmlxError]) -> None:
+    """Every error has string message, type and code in the envelope of its route's family."""
+    error = kind("What happened. What to do.")
+    openai = msgspec.json.decode(error_for("/v1/chat/completions", error, "req_1"))
+    assert set(openai) == {"error"}
+    assert set(openai["error"]) == {"message", "type", "param", "code"}
+    assert openai["error"]["message"] == "What happened. What to do."
+    assert openai["error"]["code"] == kind.code
+    assert isinstance(openai["error"]["type"], str)
+    for path in ("/v1/messages", "/v1/messages/count_tokens"):
+        anthropic = msgspec.json.decode(error_for(path, error, "req_1"))
+        assert (anthropic["type"], anthropic["request_id"]) == ("error", "req_1")
+        assert set(anthropic["error"]) == {"type", "message"}
+
+
+def test_a_path_that_only_looks_like_messages() -> None:
+    """The family is decided by whole path segments."""
+    body = msgspec.json.decode(error_for("/v1/messagesX", OmlxError("x"), "req_1"))
+    assert "code" in body["error"]
+
+
+def test_retry_after() -> None:
+    """What may work later says when: in whole seconds, never zero."""
+    assert retry_after(QueueFull("x", retry_after_s=0.2)) == "1"
+    assert retry_after(ModelUnavailable("x", retry_after_s=7.1)) == "8"
+    assert retry_after(QueueFull("x")) == "5"
+    assert retry_after(OmlxError("x")) is None
+
+
+def test_overflow_without_numbers_keeps_its_own_words() -> None:
+    """No made-up figures."""
+    assert b'"message":"too long"' in openai_error(ContextOverflow("too long"))
