@@ -28,6 +28,10 @@ class ProtocolError(Exception):
     """The peer sent bytes that are no frame, or a frame that is no message of this side."""
 
 
+class TruncatedFrame(ProtocolError):
+    """The peer ended in the middle of a frame: it died while it wrote."""
+
+
 class ChannelClosed(ConnectionError):
     """The peer is gone, or this side was closed: what was to be sent was not."""
 
@@ -128,6 +132,7 @@ class AsyncChannel(asyncio.Protocol):
             await loop.create_unix_connection(lambda: channel, sock=sock)
         except BaseException:
             channel._sock.close()
+            sock.close()
             raise
         return channel
 
@@ -186,7 +191,7 @@ class AsyncChannel(asyncio.Protocol):
         finally:
             self._sock.close()
             if self._framer.pending_bytes and not self._stopped:
-                self._error = ProtocolError("the peer ended in the middle of a frame")
+                self._error = TruncatedFrame("the peer ended in the middle of a frame")
             gone = None if isinstance(exc, ConnectionError) else exc
             self._on_close(self._error or gone)
 

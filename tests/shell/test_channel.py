@@ -12,7 +12,13 @@ import pytest
 import uvloop
 from msgspec.msgpack import Encoder
 
-from omlxd.ipc.channel import AsyncChannel, BlockingChannel, ChannelClosed, ProtocolError
+from omlxd.ipc.channel import (
+    AsyncChannel,
+    BlockingChannel,
+    ChannelClosed,
+    ProtocolError,
+    TruncatedFrame,
+)
 from omlxd.ipc.framing import encode
 from omlxd.ipc.messages import (
     Accepted,
@@ -230,7 +236,7 @@ async def test_async_reports_an_end_in_the_middle_of_a_frame(
     pair[1].sendall(frame(Hello(pid=1, protocol=1))[:-1])
     pair[1].close()
     channel.start()
-    assert "middle of a frame" in str(await inbox.closed)
+    assert isinstance(await inbox.closed, TruncatedFrame)
     assert inbox.messages == []
 
 
