@@ -120,7 +120,11 @@ class RequestGateway:
     """Implements `omlxd.api.ports.Gateway`; owns the tickets."""
 
     def __init__(
-        self, dispatcher: Dispatcher, metrics: Metrics, *, clock: Callable[[], float] = time.monotonic
+        self,
+        dispatcher: Dispatcher,
+        metrics: Metrics,
+        *,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._dispatcher = dispatcher
         self._metrics = metrics

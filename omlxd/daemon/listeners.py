@@ -150,7 +150,9 @@ class Listeners:
     def addresses(self) -> list[str]:
         """What is bound now, in the order of the spec."""
         order = {listen: i for i, listen in enumerate(self._wanted)}
-        return [self._bound[key].address for key in sorted(self._bound, key=lambda k: order.get(k, 99))]
+        return [
+            self._bound[key].address for key in sorted(self._bound, key=lambda k: order.get(k, 99))
+        ]
 
     def want(self, listen: Sequence[str]) -> None:
         self._wanted = tuple(listen)

@@ -14,6 +14,7 @@ last one, and the callback runs on a difference. Rules of the watch:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -79,7 +80,9 @@ class FileWatcher(FileSystemEventHandler):
     def on_any_event(self, event: FileSystemEvent) -> None:
         """On a thread of watchdog."""
         settle_s = _SETTLE.get(event.event_type)
-        if settle_s is not None:
+        # "modified" of a folder follows the event of the file in it, which says more.
+        is_echo = event.is_directory and event.event_type == "modified"
+        if settle_s is not None and not is_echo:
             self._loop.call_soon_threadsafe(self._hint, settle_s)
 
     def _hint(self, settle_s: float) -> None:
@@ -95,9 +98,11 @@ class FileWatcher(FileSystemEventHandler):
                 if self._snapshot() != seen:
                     self._hint(SETTLE_S)
         latest = self._loop.time() + LONGEST_S
-        while (wait_s := min(self._due, latest) - self._loop.time()) > 0:
-            await asyncio.sleep(wait_s)
-        self._hinted.clear()
+        with contextlib.suppress(TimeoutError):
+            while True:
+                self._hinted.clear()
+                async with asyncio.timeout_at(min(self._due, latest)):
+                    await self._hinted.wait()
 
     def _folders(self) -> set[Path]:
         return {self._home, self._home / DROP_INS, *(p.parent for p in way_to(self._config))}

@@ -1,0 +1,214 @@
+"""The spec in force, and how the files on disk become it.
+
+Blocking (it reads and writes files): the daemon calls it in a thread, one call at a time. A bad
+file changes nothing but `problems`; at start the last good state stands in for it.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from omlxd.daemon.files import (
+    Sources,
+    load_last_good,
+    load_sources,
+    save_last_good,
+    write_override,
+)
+from omlxd.daemon.references import Resolved, resolve_references
+from omlxd.errors import SpecInvalid
+from omlxd.spec import dropin
+from omlxd.spec.diff import diff
+from omlxd.spec.keys import dotted
+from omlxd.spec.model import Spec
+from omlxd.spec.parse import Reading, Source
+from omlxd.spec.positions import Path as KeyPath
+from omlxd.spec.report import Change, OriginValue, Problem
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """One accepted state of the files."""
+
+    sources: Sources
+    reading: Reading
+    spec: Spec
+    resolved: Resolved
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a reading of the files led to."""
+
+    accepted: bool = False  # a new generation
+    changes: Sequence[Change] = ()
+    released: Sequence[tuple[str, str]] = ()  # model and key that omlx.toml took back
+    rejected: bool = False  # problems that were not there before
+    notes: Sequence[str] = field(default=())  # what went wrong beside
+
+
+def read_sources(sources: Sources, home: Path) -> tuple[InForce | None, tuple[Problem, ...]]:
+    """The state the sources describe, or every problem."""
+    reading = sources.reading()
+    if reading.spec is None:
+        return None, reading.problems
+
+    def locate(path: KeyPath, message: str) -> Problem:
+        origin = reading.origin(path) or reading.origin(path[:-1])
+        assert origin is not None, path
+        return Problem(origin.file, origin.line, origin.column, dotted(path), message)
+
+    resolved = resolve_references(reading.spec, home, locate)
+    if resolved.problems:
+        return None, resolved.problems
+    return InForce(sources, reading, reading.spec, resolved), ()
+
+
+def read_files(home: Path, path: Path) -> tuple[Problem, ...]:
+    """Every problem of the files on disk."""
+    return read_sources(load_sources(home, path), home)[1]
+
+
+class ConfigStore:
+    """Owns the spec in force, its generation and the files omlxd itself writes for it."""
+
+    def __init__(self, home: Path, path: Path) -> None:
+        self.home = home
+        self.path = path
+        self.generation = 0
+        self.problems: tuple[Problem, ...] = ()
+        self.in_force: InForce | None = None
+        self._seen = ""  # fingerprint of the sources last read
+
+    @property
+    def spec(self) -> Spec | None:
+        return self.in_force.spec if self.in_force else None
+
+    # -------------------------------------------------------------- reading
+
+    def start(self) -> Outcome:
+        """The files, else the last good state, else nothing."""
+        notes: list[str] = []
+        try:
+            last = load_last_good(self.home)
+        except SpecInvalid as error:
+            last = None
+            notes.append(error.message)
+        if last is not None:
+            self.generation = last.generation
+            self.in_force, problems = read_sources(last.sources, self.home)
+            notes += [f"last good state: {p.file}:{p.line}: {p.message}" for p in problems]
+        outcome = self.reload()
+        return Outcome(
+            accepted=outcome.accepted,
+            changes=outcome.changes,
+            released=outcome.released,
+            rejected=outcome.rejected,
+            notes=(*notes, *outcome.notes),
+        )
+
+    def reload(self) -> Outcome:
+        """Look at the files; the same content as before is no change."""
+        sources = load_sources(self.home, self.path)
+        released = self._release(sources)
+        if released:
+            sources = load_sources(self.home, self.path)
+        fresh, problems = read_sources(sources, self.home)
+        before, self.problems = self.problems, problems
+        if fresh is None:
+            return Outcome(released=released, rejected=problems != before)
+        old, self.in_force = self.in_force, fresh
+        unchanged = old is not None and (
+            old.sources.fingerprint == sources.fingerprint and old.resolved == fresh.resolved
+        )
+        if unchanged:
+            return Outcome(released=released)
+        self.generation += 1
+        return Outcome(
+            accepted=True,
+            changes=diff(old.spec, fresh.spec) if old else (),
+            released=released,
+            notes=self._keep(sources),
+        )
+
+    def _release(self, sources: Sources) -> list[tuple[str, str]]:
+        """Last writer wins: what a save of omlx.toml changed is no longer overridden."""
+        if self.in_force is None or self.in_force.sources.main is None or sources.main is None:
+            return []
+        old, new = self.in_force.sources.main.text, sources.main.text
+        if old == new or not sources.override or not _is_toml(new, sources.override):
+            return []
+        text, released = dropin.released(old, new, sources.override)
+        if released:
+            write_override(self.home, text)
+        return released
+
+    def _keep(self, sources: Sources) -> Sequence[str]:
+        try:
+            save_last_good(self.home, sources, self.generation)
+        except OSError as error:
+            return (f"the last good state could not be saved: {error}",)
+        return ()
+
+    # -------------------------------------------------------------- writing
+
+    def patch(self, model: str, values: Mapping[str, Any], unset: Sequence[str]) -> Outcome:
+        """Set and unset keys of one model in omlxd's own drop-in. Raises SpecInvalid."""
+        sources = load_sources(self.home, self.path)
+        text = dropin.patched(sources.override, model, values, unset)
+        candidate = _with_override(sources, self.home, text)
+        fresh, problems = read_sources(candidate, self.home)
+        if fresh is None:
+            raise SpecInvalid(
+                f"nothing was changed: {problems[0].key}: {problems[0].message}",
+                problems=problems,
+            )
+        write_override(self.home, text)
+        return self.reload()
+
+    # -------------------------------------------------------------- what is in force
+
+    def drop_ins(self) -> list[str]:
+        return [s.file for s in self.in_force.sources.drop_ins] if self.in_force else []
+
+    def values_in_force(self) -> list[OriginValue]:
+        return self.in_force.reading.values() if self.in_force else []
+
+    def pinned_by(self) -> dict[str, str]:
+        """File (and line) that pins each pinned model."""
+        if self.in_force is None:
+            return {}
+        found = {}
+        for name, model in self.in_force.spec.models.items():
+            origin = self.in_force.reading.origin(("models", name, "pin"))
+            if model.pin and origin is not None:
+                found[name] = f"{origin.file}:{origin.line}"
+        return found
+
+    def dry_run(self, text: str, file: str) -> tuple[Spec | None, tuple[Problem, ...]]:
+        """What omlx.toml with this text would be, with the drop-ins as they are."""
+        sources = load_sources(self.home, self.path)
+        main = Source(file or str(self.path), text)
+        candidate = Sources(sources.config, main, sources.drop_ins)
+        fresh, problems = read_sources(candidate, self.home)
+        return (fresh.spec if fresh else None), problems
+
+
+def _with_override(sources: Sources, home: Path, text: str) -> Sources:
+    file = str(home / "omlx.d" / dropin.NAME)
+    others = [one for one in sources.drop_ins if Path(one.file).name != dropin.NAME]
+    drop_ins = sorted([*others, Source(file, text)], key=lambda one: Path(one.file).name)
+    return Sources(sources.config, sources.main, tuple(drop_ins), sources.problems)
+
+
+def _is_toml(*texts: str) -> bool:
+    try:
+        for text in texts:
+            tomllib.loads(text.removeprefix("\ufeff"))
+    except tomllib.TOMLDecodeError:
+        return False
+    return True

@@ -1,0 +1,208 @@
+"""Which worker process runs which engine, and the warm ones that run none yet.
+
+Executes what the controller decided; decides nothing but the choice of a spare. Everything that
+happens to a worker comes back through `FleetFacts`, on the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+from omlxd.daemon.supervisor import Supervisor, Worker, WorkerExit, WorkerListener
+from omlxd.errors import WorkerDied
+from omlxd.ipc.messages import (
+    Configure,
+    FromWorker,
+    Hello,
+    LiveSettings,
+    Load,
+    LoadSettings,
+    Stop,
+    ToWorker,
+)
+from omlxd.observe import log
+from omlxd.reconcile.state import ModelId
+
+STOP_GRACE_S = 5.0  # from Stop to SIGTERM; nothing runs on the worker any more
+SPARE_PAUSE_S = 30.0  # after a spare died by itself
+
+
+class FleetFacts(Protocol):
+    """What the controller is told."""
+
+    def worker_loading(self, model: ModelId) -> None:
+        """The engine has a process and it was told what to load."""
+        ...
+
+    def worker_message(self, model: ModelId, worker: Worker, message: FromWorker) -> None: ...
+
+    def worker_gone(
+        self, model: ModelId, worker_id: int, *, why: str, how: WorkerExit | None
+    ) -> None:
+        """The engine's process ended, or could not be started (`how` is None)."""
+        ...
+
+    def spares_changed(self) -> None: ...
+
+
+def describe(how: WorkerExit) -> str:
+    """One phrase for messages and conditions."""
+    ended = f"signal {how.signal}" if how.signal else f"exit code {how.code}"
+    last = f"; its last words: {how.last_lines[-1]}" if how.last_lines else ""
+    return f"its process (pid {how.pid}) ended with {ended}{last}"
+
+
+class Fleet(WorkerListener):
+    """Owns the mapping of engines to workers."""
+
+    def __init__(self, facts: FleetFacts, make: Callable[[WorkerListener], Supervisor]) -> None:
+        self._facts = facts
+        self._supervisor = make(self)
+        self._by_model: dict[ModelId, Worker] = {}
+        self._model_of: dict[int, ModelId] = {}
+        self._spares: list[Worker] = []
+        self._warming = 0
+        self._paused = 0  # spares that died; they count as present until the pause is over
+        self._spawning: dict[ModelId, tuple[LoadSettings, LiveSettings] | None] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closing = False
+
+    # -------------------------------------------------------------- orders
+
+    def start(self, model: ModelId, load: LoadSettings, live: LiveSettings) -> None:
+        """Give the engine a process: a spare if there is one, else a new one."""
+        assert model not in self._by_model, model
+        assert model not in self._spawning, model
+        self._spares.sort(key=lambda worker: worker.hello is None)  # the warm ones first
+        if self._spares:
+            self._assign(model, self._spares.pop(0), load=load, live=live)
+            self._facts.spares_changed()
+        else:
+            self._spawning[model] = (load, live)
+            self._run(self._spawn_for(model), f"spawn {model}")
+
+    def configure(self, model: ModelId, live: LiveSettings) -> None:
+        self._tell(model, Configure(live))
+
+    def stop(self, model: ModelId) -> None:
+        """End the engine's process; `worker_gone` follows."""
+        if model in self._spawning:
+            self._spawning[model] = None  # ended as soon as it exists
+        else:
+            self._by_model[model].stop(STOP_GRACE_S)
+
+    def keep_spares(self, count: int) -> None:
+        """Bring the number of workers without an engine to `count`."""
+        while self.spares > count and self._spares:
+            self._spares.pop().stop(STOP_GRACE_S)
+        for _ in range(count - self.spares):
+            self._warming += 1
+            self._run(self._spawn_spare(), "spawn spare")
+
+    async def close(self, grace_s: float) -> None:
+        """End every worker; returns when all are reaped."""
+        self._closing = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._supervisor.close(grace_s)
+
+    # -------------------------------------------------------------- what is
+
+    @property
+    def spares(self) -> int:
+        """Warm, warming, or mourned: what `keep_spares` counts."""
+        return len(self._spares) + self._warming + self._paused
+
+    def worker_of(self, model: ModelId) -> Worker | None:
+        return self._by_model.get(model)
+
+    def pids(self) -> dict[int, ModelId | None]:
+        """Every worker's pid and the engine it runs."""
+        return {
+            worker.pid: self._model_of.get(worker.worker_id)
+            for worker in self._supervisor.workers.values()
+        }
+
+    # -------------------------------------------------------------- WorkerListener
+
+    def on_hello(self, worker: Worker, hello: Hello) -> None:
+        log.get().debug("worker_hello", pid=worker.pid, versions=hello.versions)
+
+    def on_message(self, worker: Worker, message: FromWorker) -> None:
+        model = self._model_of.get(worker.worker_id)
+        if model is not None:
+            self._facts.worker_message(model, worker, message)
+
+    def on_exit(self, worker: Worker, exit_: WorkerExit) -> None:
+        model = self._model_of.pop(worker.worker_id, None)
+        if model is not None:
+            del self._by_model[model]
+            self._facts.worker_gone(model, worker.worker_id, why=describe(exit_), how=exit_)
+        elif worker in self._spares:
+            self._spares.remove(worker)
+            self._mourn(describe(exit_))
+
+    # -------------------------------------------------------------- inside
+
+    def _tell(self, model: ModelId, message: ToWorker) -> None:
+        try:
+            self._by_model[model].send(message)
+        except WorkerDied:
+            assert not isinstance(message, Stop)
+            # Its exit is on the way; whoever starts the next worker gives it newer settings.
+            log.get().debug("message_after_exit", model=model, message=type(message).__name__)
+
+    def _assign(
+        self, model: ModelId, worker: Worker, *, load: LoadSettings, live: LiveSettings
+    ) -> None:
+        self._by_model[model] = worker
+        self._model_of[worker.worker_id] = model
+        self._tell(model, Load(load, live))
+        self._facts.worker_loading(model)
+
+    async def _spawn_for(self, model: ModelId) -> None:
+        try:
+            worker = await self._supervisor.spawn()
+        except OSError as error:
+            del self._spawning[model]
+            why = f"its process could not be started: {error}"
+            self._facts.worker_gone(model, 0, why=why, how=None)
+            return
+        settings = self._spawning.pop(model)
+        if settings is None:
+            self._by_model[model] = worker
+            self._model_of[worker.worker_id] = model
+            worker.stop(0.0)
+        else:
+            self._assign(model, worker, load=settings[0], live=settings[1])
+
+    async def _spawn_spare(self) -> None:
+        try:
+            worker = await self._supervisor.spawn()
+        except OSError as error:
+            self._mourn(f"could not be started: {error}")
+        else:
+            self._spares.append(worker)
+        finally:
+            self._warming -= 1
+        self._facts.spares_changed()
+
+    def _mourn(self, why: str) -> None:
+        """A spare died by itself: no new one at once, or a broken install would spin."""
+        if self._closing:
+            return
+        log.get().warning("spare_worker_lost", reason=why, retry_s=SPARE_PAUSE_S)
+        self._paused += 1
+        asyncio.get_running_loop().call_later(SPARE_PAUSE_S, self._mourned)
+
+    def _mourned(self) -> None:
+        self._paused -= 1
+        self._facts.spares_changed()
+
+    def _run(self, body: object, name: str) -> None:
+        task: asyncio.Task[None] = asyncio.create_task(body, name=name)  # type: ignore[arg-type]
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

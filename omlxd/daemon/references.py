@@ -1,0 +1,66 @@
+"""Values that the spec only points to: keys in the environment or in files, template files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from omlxd.spec.model import Spec
+from omlxd.spec.positions import Path as KeyPath
+from omlxd.spec.report import Problem
+
+Locate = Callable[[KeyPath, str], Problem]  # a key's path and what is wrong → where it stands
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """What the references of one spec stand for; a spec with `problems` is not accepted."""
+
+    api_keys: tuple[str, ...]
+    templates: Mapping[str, str]  # model → template text; "" = undeclared models
+    problems: tuple[Problem, ...]
+
+
+def resolve_references(spec: Spec, home: Path, locate: Locate) -> Resolved:
+    """Read every `env:NAME` and `file:PATH`; a relative path is below `home`."""
+    problems: list[Problem] = []
+    keys: list[str] = []
+    for index, written in enumerate(spec.server.api_keys):
+        value, wrong = _value(written, home)
+        if not wrong and not value.strip():
+            wrong = f"{written} holds an empty key"
+        if wrong:
+            problems.append(locate(("server", "api_keys", index), wrong))
+        keys.append(value.strip())
+    templates: dict[str, str] = {}
+    for path, name, written in _templates(spec):
+        value, wrong = _value(written, home, environment=False)
+        if wrong:
+            problems.append(locate(path, wrong))
+        templates[name] = value
+    return Resolved(tuple(keys), templates, tuple(problems))
+
+
+def _templates(spec: Spec) -> Iterator[tuple[KeyPath, str, str]]:
+    for name, model in spec.models.items():
+        if model.chat_template is not None:
+            yield ("models", name, "chat_template"), name, model.chat_template
+    if spec.defaults.chat_template is not None:
+        yield ("defaults", "chat_template"), "", spec.defaults.chat_template
+
+
+def _value(written: str, home: Path, *, environment: bool = True) -> tuple[str, str]:
+    """The value, or why there is none."""
+    if environment and written.startswith("env:"):
+        name = written.removeprefix("env:")
+        value = os.environ.get(name)
+        return (value, "") if value is not None else ("", f"omlxd's environment has no {name}")
+    if written.startswith("file:"):
+        path = home / Path(written.removeprefix("file:")).expanduser()
+        try:
+            return path.read_text(encoding="utf-8"), ""
+        except (OSError, UnicodeDecodeError) as error:
+            return "", f"cannot read {path}: {error}"
+    return written, ""

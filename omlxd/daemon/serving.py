@@ -1,0 +1,49 @@
+"""What follows from a spec for the HTTP side and for people. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from omlxd.api.ports import ServerSettings
+from omlxd.daemon.listeners import split_address
+from omlxd.reconcile.state import Phase
+from omlxd.spec.model import Spec
+from omlxd.spec.report import Change
+
+
+def server_settings(spec: Spec, api_keys: tuple[str, ...]) -> ServerSettings:
+    """`[server]` as the HTTP side uses it."""
+    server = spec.server
+    return ServerSettings(
+        api_keys=api_keys,
+        require_key_on_loopback=server.require_key_on_loopback,
+        allowed_hosts=server.allowed_hosts,
+        cors_origins=server.cors_origins,
+        metrics=server.metrics,
+        request_timeout_s=server.request_timeout,
+        log_prompts=spec.logging.prompts,
+        listen_hosts=tuple(split_address(listen)[0] for listen in server.listen),
+    )
+
+
+def consequences(changes: Sequence[Change], phases: Mapping[str, Phase]) -> list[str]:
+    """One sentence for every model and listener that the changes touch."""
+    found = []
+    by_model: dict[str, list[Change]] = {}
+    for change in changes:
+        by_model.setdefault(change.model, []).append(change)
+    for model, its in by_model.items():
+        if model:
+            found.append(f"{model}: {_of_model(its, phases.get(model, 'absent'))}")
+    if any(change.reload == "rebind" for change in changes):
+        found.append("listener: the new address is bound, running responses finish on the old one")
+    return found
+
+
+def _of_model(changes: Iterable[Change], phase: Phase) -> str:
+    classes = {change.reload for change in changes}
+    if phase in ("absent", "backoff", "failed"):
+        return "not loaded; the change counts from its next load"
+    if "drain" in classes:
+        return "finishes what it runs, then is replaced"
+    return "applied to the running engine, nothing is reloaded"
