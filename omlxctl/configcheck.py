@@ -24,8 +24,7 @@ class Checked:
 def check(path: Path, text: str | None = None) -> Checked:
     """Reads `path` (or takes `text` in its place) and the drop-ins in omlx.d beside it."""
     main = Source(str(path), read_file(path) if text is None else text)
-    drop_ins = [
-        Source(str(p), read_file(p)) for p in sorted((path.parent / "omlx.d").glob("*.toml"))
-    ]
+    found = sorted((path.parent / "omlx.d").glob("*.toml"))
+    drop_ins = [Source(str(p), read_file(p)) for p in found if not p.name.startswith(".")]
     texts = {source.file: source.text for source in (main, *drop_ins)}
     return Checked(str(path), tuple(read(main, drop_ins).problems), texts)

@@ -25,7 +25,7 @@ HEADER = (
     "REASON",
 )
 # Conditions that name a trouble; all others name what should be so.
-TROUBLES = frozenset({"CrashLoop", "Degraded", "ListenDrift", "MemoryPressure"})
+TROUBLES = frozenset({"CrashLoop", "ListenDrift", "MemoryPressure"})
 
 
 def status_lines(status: Status) -> list[str]:

@@ -29,7 +29,8 @@ def judge_model(status: Status, model_id: str, goal: str) -> Verdict:
     return Verdict(
         False,
         f"{model_id} is {model.phase}, not {goal}{_because(model)}",
-        hopeless=model.phase == "failed" or (goal == "ready" and not model.servable),
+        # A model that cannot be served yet may still be found or completed on disk.
+        hopeless=model.phase == "failed",
     )
 
 

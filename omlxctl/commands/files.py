@@ -27,7 +27,8 @@ file_argument = click.argument("file", metavar="[FILE|-]", required=False)
 def validate(target: Target, file: str | None) -> int:
     """Check a configuration file.
 
-    FILE is omlx.toml by default; the drop-ins in omlx.d beside it are checked with it. Works with the daemon down. Exit code 7 means that something is wrong.
+    FILE is omlx.toml by default; the drop-ins in omlx.d beside it are checked with it. Works with
+    the daemon down. Exit code 7 means that something is wrong.
     """
     import msgspec
 
@@ -77,8 +78,9 @@ def diff(target: Target, file: str | None) -> int:
 def apply(target: Target, file: str) -> None:
     """Make FILE the omlx.toml in force.
 
-    It is checked, put in place, reloaded and waited for. The file that was there is kept as omlx.toml.bak. A FILE with problems changes nothing (exit
-    code 7), and so does a daemon that is not running (3).
+    It is checked, put in place, reloaded and waited for. The file that was there is kept as
+    omlx.toml.bak. A FILE with problems changes nothing (exit code 7), and so does a daemon that is
+    not running (3).
     """
     client, path = target.client(), target.config_path()
     text = _text(file, path)

@@ -111,24 +111,27 @@ def unset(target: Target, model: str, keys: tuple[str, ...]) -> None:
 
 
 def _patch(target: Target, client: Client, patch: SettingsPatch) -> Accepted:
-    return _tell(target, client.call("PATCH", "/v1/settings", patch))
+    body = client.call("PATCH", "/v1/settings", patch)
+    accepted = decode(body, Accepted)
+    verdict = "accepted" if accepted.changed else "unchanged"
+    _tell(target, body, accepted.message or f"{verdict} (generation {accepted.generation})")
+    return accepted
 
 
 def _act(target: Target, model: str, action: str, *, goal: str | None) -> None:
     client = target.client()
-    accepted = _tell(target, client.call("POST", model_path(model, action)))
+    body = client.call("POST", model_path(model, action))
+    accepted = decode(body, Accepted)
+    _tell(target, body, accepted.message or f"{action} of {model} accepted")
     if goal:
         _wait(client, model, goal, accepted.generation)
 
 
-def _tell(target: Target, body: bytes) -> Accepted:
-    accepted = decode(body, Accepted)
+def _tell(target: Target, body: bytes, sentence: str) -> None:
     if target.json:
         emit(body)
     else:
-        verdict = "accepted" if accepted.changed else "unchanged"
-        click.echo(accepted.message or f"{verdict} (generation {accepted.generation})")
-    return accepted
+        click.echo(sentence)
 
 
 def _wait(client: Client, model: str, goal: str, generation: int) -> None:

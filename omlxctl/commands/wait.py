@@ -7,12 +7,14 @@ from collections.abc import Callable
 import click
 import msgspec
 
+from omlxctl import exits
 from omlxctl.client import Client
+from omlxctl.exits import CtlError
 from omlxctl.names import model_path
 from omlxctl.options import daemon_options, duration, model_argument
 from omlxctl.target import Target, emit, pass_target
 from omlxctl.verdicts import PHASES, Verdict, judge_all, judge_daemon, judge_model
-from omlxctl.waiting import WAIT_S, wait_for
+from omlxctl.waiting import COMING_UP_S, WAIT_S, wait_for
 from omlxd.control.wire import ModelStatus, Status
 from omlxd.units import format_duration
 
@@ -49,8 +51,8 @@ def _goal(text: str) -> str:
 def wait(target: Target, model: str | None, every: bool, goal: str, timeout: float) -> None:
     """Wait until a model or the daemon is ready.
 
-    Without MODEL or --all: until every pinned model is ready. A daemon that is not there yet gets some seconds to come up. Exit code 5 is a time-out; a
-    failed model ends the wait at once with 1.
+    Without MODEL or --all: until every pinned model is ready. A daemon that is not there yet gets
+    some seconds to come up. Exit code 5 is a time-out; a failed model ends the wait at once with 1.
     """
     if model and every:
         raise click.UsageError("give a MODEL or --all, not both")
@@ -71,8 +73,14 @@ def _judge(
     ids: list[str] = []
 
     def judge(status: Status) -> Verdict:
-        if not ids:
-            ids.append(client.get(model_path(model), ModelStatus).id)
+        try:
+            if not ids:
+                ids.append(client.get(model_path(model), ModelStatus).id)
+        except CtlError as error:
+            # A daemon that has just come up may not have looked through its folders yet.
+            if error.exit_code != exits.NO_SUCH_OBJECT or status.uptime_s > COMING_UP_S:
+                raise
+            return Verdict(False, error.message)
         return judge_model(status, ids[0], goal)
 
     return judge
