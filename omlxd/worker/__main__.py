@@ -7,13 +7,18 @@ import os
 from importlib.metadata import version
 from typing import NoReturn
 
+_ENVIRONMENT = {
+    "HF_HUB_OFFLINE": "1",  # a worker reads local folders only
+    "TOKENIZERS_PARALLELISM": "false",  # texts come one at a time, so a thread pool is no help
+    "TRANSFORMERS_NO_ADVISORY_WARNINGS": "1",  # it misses PyTorch, which is not used here
+}
+
 
 def main() -> NoReturn:
     parser = argparse.ArgumentParser(prog="omlxd.worker", description=__doc__)
     parser.add_argument("--fd", type=int, required=True, help="a connected Unix stream socket")
     descriptor: int = parser.parse_args().fd
-    # A worker reads local folders only. Its texts come one at a time, so no thread pool helps.
-    os.environ |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    os.environ |= _ENVIRONMENT
     # The slow imports come before the first frame: a spare worker has them behind it.
     from omlxd.worker.host import serve
     from omlxd.worker.lm import load_engine

@@ -8,7 +8,11 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers
 from transformers import PreTrainedTokenizerFast
 
-from tests.support.models import CHAT_TEMPLATE, byte_level_tokenizer
+from omlxd.ipc.messages import Sampling
+from omlxd.worker.detokenize import Decoding
+from omlxd.worker.template import ChatTemplate
+from omlxd.worker.text_model import TextModel
+from tests.support.models import CHAT_TEMPLATE, EOS_TOKENS, VOCABULARY, byte_level_tokenizer
 
 
 def chat_tokenizer(template: str | None = CHAT_TEMPLATE) -> Any:
@@ -49,3 +53,18 @@ def sentencepiece_tokenizer() -> Any:
         [AddedToken(text, special=True, normalized=False) for text in ("<unk>", "<s>", "</s>")]
     )
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="</s>", bos_token="<s>")
+
+
+def text_model(**changes: Any) -> TextModel:
+    """What the text side would know of a tiny model, without a model folder."""
+    tokenizer = chat_tokenizer()
+    facts: dict[str, Any] = {
+        "tokenizer": tokenizer,
+        "template": ChatTemplate(tokenizer, turn_ends=frozenset(EOS_TOKENS)),
+        "decoding": Decoding(tokenizer),
+        "window": 64,
+        "vocabulary": VOCABULARY,
+        "stop_tokens": frozenset(EOS_TOKENS),
+        "sampling": Sampling(),
+    }
+    return TextModel(**(facts | changes))

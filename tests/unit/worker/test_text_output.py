@@ -1,0 +1,140 @@
+"""One choice: tokens in, deltas out, and its end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from omlxd.ipc.messages import Delta, Finished, TokenLogprob
+from omlxd.worker.detokenize import Decoding
+from omlxd.worker.ports import TokenOut
+from omlxd.worker.text_output import ChoiceOutput
+from tests.support.tokenizers import chat_tokenizer, sentencepiece_tokenizer
+
+TOKENIZER = chat_tokenizer()
+DECODING = Decoding(TOKENIZER)
+END = TOKENIZER.eos_token_id
+
+
+def outs(tokens: Sequence[int], *, length: bool = False) -> list[TokenOut]:
+    """The tokens of a row that ends its turn, or is cut by its length."""
+    if length:
+        *rest, last = tokens
+        return [*(TokenOut("r", 0, token) for token in rest), TokenOut("r", 0, last, "length")]
+    return [*(TokenOut("r", 0, token) for token in tokens), TokenOut("r", 0, END, "stop")]
+
+
+def run(tokens: Sequence[TokenOut], **settings: Any) -> list[Delta | Finished]:
+    choice = ChoiceOutput("r", 0, **({"decoding": DECODING, "stops": []} | settings))
+    events: list[Delta | Finished] = []
+    for token in tokens:
+        events += choice.feed(token)
+        if choice.is_ended:
+            break
+    return events
+
+
+def text(events: Sequence[Delta | Finished]) -> str:
+    return "".join(event.text for event in events if isinstance(event, Delta))
+
+
+def logprobs(events: Sequence[Delta | Finished]) -> list[TokenLogprob]:
+    return [entry for event in events if isinstance(event, Delta) for entry in event.logprobs or []]
+
+
+def encode(words: str) -> list[int]:
+    return list(TOKENIZER.encode(words, add_special_tokens=False))
+
+
+def earliest(whole: str, stops: list[str]) -> tuple[str, str | None]:
+    found = [(whole.find(stop), -len(stop), stop) for stop in stops if stop in whole]
+    return (whole[: min(found)[0]], min(found)[2]) if found else (whole, None)
+
+
+@given(
+    tokens=st.lists(st.integers(0, len(TOKENIZER) - 1), min_size=1, max_size=24),
+    stops=st.lists(st.sampled_from([" ", "a", "the", "\ufffd", "e ", "<think>", "on"]), max_size=3),
+    length=st.booleans(),
+)
+def test_the_text_is_the_decoded_text_cut_at_the_first_stop(
+    tokens: list[int], stops: list[str], length: bool
+) -> None:
+    """Whatever the tokens: text, reason and stop string are those of the whole text."""
+    tokens = [token for token in tokens if token != END] or [5]
+    whole = str(TOKENIZER.decode(tokens, skip_special_tokens=True))
+    events = run(outs(tokens, length=length), stops=stops)
+    shown, stop = earliest(whole, stops)
+    assert text(events) == shown
+    reason = "length" if length and stop is None else "stop"
+    assert events[-1] == Finished("r", 0, reason, stop)
+    assert not any(isinstance(event, Finished) for event in events[:-1])
+
+
+@given(
+    tokens=st.lists(st.integers(0, len(TOKENIZER) - 1), min_size=1, max_size=24),
+    stops=st.lists(st.sampled_from([" ", "the", "e ", "on"]), max_size=2),
+)
+def test_log_probabilities_are_those_of_the_shown_tokens(
+    tokens: list[int], stops: list[str]
+) -> None:
+    """Put together, the tokens' bytes are the text; those a stop cut into are left out."""
+    tokens = [token for token in tokens if token != END] or [5]
+    events = run(outs(tokens), stops=stops, has_logprobs=True)
+    entries = logprobs(events)
+    joined = b"".join(entry.bytes_ for entry in entries)
+    finished = events[-1]
+    assert isinstance(finished, Finished)
+    if finished.stop_sequence is None:
+        assert len(entries) == len(tokens)
+        assert joined.decode("utf-8", "replace") == text(events)
+    else:
+        assert text(events).startswith(joined.decode("utf-8", "replace"))
+
+
+def test_log_probabilities_wait_with_their_text() -> None:
+    """A delta's entries make up that delta's text, while half a stop string is held back."""
+    events = run(outs(encode("one two three")), stops=[" three four"], has_logprobs=True)
+    for event in events[:-1]:
+        assert isinstance(event, Delta)
+        assert "".join(entry.token for entry in event.logprobs or []) == event.text
+
+
+def test_a_token_tells_its_alternatives() -> None:
+    """Alternatives are named by their own text, also the special ones."""
+    [token] = encode("a")
+    drawn = TokenOut("r", 0, token, "length", -0.5, ((token, -0.5), (END, -1.5)))
+    [entry] = logprobs(run([drawn], has_logprobs=True))
+    assert entry == TokenLogprob(
+        "a", -0.5, b"a", [("a", -0.5, b"a"), ("<|im_end|>", -1.5, b"<|im_end|>")]
+    )
+
+
+def test_the_first_piece_of_a_reply_is_reported_without_its_space() -> None:
+    """Entries follow the leading-space rule of the text they stand for."""
+    tokenizer = sentencepiece_tokenizer()
+    tokens = tokenizer.encode("hello world", add_special_tokens=False)
+    events = run(outs(tokens, length=True), decoding=Decoding(tokenizer), has_logprobs=True)
+    assert "".join(entry.token for entry in logprobs(events)) == text(events) == "hello world"
+
+
+def test_deltas_count_the_tokens_held_back_before_them() -> None:
+    """Every token but the one that ended the turn belongs to the delta that shows it."""
+    tokens = encode("a 😀 b")
+    events = run(outs(tokens))
+    assert sum(event.tokens for event in events if isinstance(event, Delta)) == len(tokens)
+    assert len(events) - 1 < len(tokens)
+
+
+def test_an_echoed_prompt_is_the_first_delta() -> None:
+    """It counts no output tokens, and stop strings are not looked for in it."""
+    events = run(outs(encode("xy")), echo="stop here: ", stops=["stop"])
+    assert events[0] == Delta("r", 0, "stop here: ", tokens=0)
+    assert text(events) == "stop here: xy"
+
+
+def test_an_empty_reply_has_no_delta() -> None:
+    """A turn that ends at once only finishes."""
+    assert run(outs([])) == [Finished("r", 0, "stop")]
