@@ -34,9 +34,9 @@ def create_app(
         """A refusal on a model route is recorded like any other end of a request there."""
         if scope["method"] == "POST" and scope["path"] in apis:
             record = RequestRecord(request_id=scope[REQUEST_ID], api=apis[scope["path"]])
-            meter = Meter(record, clock.now())
+            meter = Meter(record, clock.now(), keep=gateway.record)
             meter.fail(error)
-            gateway.record(meter.finish(clock.now()))
+            meter.close(clock.now())
 
     app = Starlette(
         routes=[Route(row.path, row.endpoint, methods=[row.method]) for row in rows],

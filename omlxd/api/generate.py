@@ -28,7 +28,7 @@ class GenerateRoute:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         record = RequestRecord(request_id=scope[REQUEST_ID], api=self._dialect.name)
-        meter = Meter(record, self._clock.now())
+        meter = Meter(record, self._clock.now(), keep=self._gateway.record)
         try:
             await self._serve(scope, receive, send, meter)
         except ClientGone:
@@ -37,13 +37,14 @@ class GenerateRoute:
             meter.shut_down()
             raise
         finally:
-            self._gateway.record(meter.finish(self._clock.now()))
+            meter.close(self._clock.now())
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send, meter: Meter) -> None:
         try:
             job = await self._read_job(scope, receive, meter.record)
         except OmlxError as error:
             meter.fail(error)
+            meter.close(self._clock.now())
             await send_error(scope, send, error)
             return
         reply = Reply(job, scope=scope, send=send, meter=meter, clock=self._clock, pace=self._pace)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from omlxd.api.ports import RequestRecord
 from omlxd.errors import OmlxError
 from omlxd.ipc.messages import Accepted, Completed, Delta, Event, Finished
@@ -10,10 +12,17 @@ CLIENT_GONE = 499
 
 
 class Meter:
-    """Times are seconds of one monotonic clock; `started` is when the request arrived."""
+    """Times are seconds of one monotonic clock; `started` is when the request arrived.
 
-    def __init__(self, record: RequestRecord, started: float) -> None:
+    `close` hands the record over, once. It is called before the last bytes go out, so whoever has
+    read the whole answer finds the log line and the metrics in place.
+    """
+
+    def __init__(
+        self, record: RequestRecord, started: float, *, keep: Callable[[RequestRecord], None]
+    ) -> None:
         self.record = record
+        self._keep: Callable[[RequestRecord], None] | None = keep
         self._started = started
         self._first_at: float | None = None
         self._last_at = started
@@ -46,14 +55,17 @@ class Meter:
     def shut_down(self) -> None:
         self._end(503, "aborted", "The server shut down under the request.")
 
-    def finish(self, now: float) -> RequestRecord:
+    def close(self, now: float) -> None:
         """The figures that need the end. Rate: tokens after the first delta, over their time."""
+        if self._keep is None:
+            return
         record = self.record
         record.latency_ms = (now - self._started) * 1e3
         if self._first_at is not None and self._last_at > self._first_at:
             rest = record.output_tokens - self._num_first
             record.output_tps = rest / (self._last_at - self._first_at)
-        return record
+        keep, self._keep = self._keep, None
+        keep(record)
 
     def _count(self, tokens: int, now: float) -> None:
         if self._first_at is None:

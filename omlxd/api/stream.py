@@ -118,6 +118,7 @@ class Reply:
         self._fold.add(event)
         if ends:
             self._complete = True
+            self._meter.close(self._clock.now())
             await send_body(self._send, self._job.renderer.result(self._fold))
 
     async def _write(self, frames: bytes, *, last: bool = False) -> None:
@@ -128,7 +129,9 @@ class Reply:
                 self._head_sent = True
                 head = {"type": "http.response.start", "status": 200, "headers": _STREAM_HEADERS}
                 await self._send(head)
-            self._complete = last
+            if last:
+                self._complete = True
+                self._meter.close(self._clock.now())
             if frames:
                 body = {"type": "http.response.body", "body": frames, "more_body": not last}
                 await self._send(body)
@@ -141,6 +144,7 @@ class Reply:
             if self._complete:
                 return
             self._complete = True
+            self._meter.close(self._clock.now())
             if self._head_sent:
                 frames = self._job.renderer.failure(error)
                 await self._send({"type": "http.response.body", "body": frames})

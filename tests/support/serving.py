@@ -19,6 +19,7 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.up = asyncio.Event()
+        self.down = asyncio.Event()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -27,6 +28,9 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self.up.set()
+
+    async def main_loop(self) -> None:
+        await self.down.wait()
 
 
 @asynccontextmanager
@@ -42,7 +46,7 @@ async def serving(app: ASGIApp) -> AsyncIterator[int]:
     try:
         yield sock.getsockname()[1]
     finally:
-        server.should_exit = True
+        server.down.set()
         await task
         sock.close()
 

@@ -11,7 +11,21 @@ from omlxd.ipc.messages import Accepted, Completed, Delta, Finished, Usage
 
 
 def meter() -> Meter:
-    return Meter(RequestRecord(request_id="req_1", api="chat"), 100.0)
+    return Meter(RequestRecord(request_id="req_1", api="chat"), 100.0, keep=lambda record: None)
+
+
+def closed(tally: Meter, now: float) -> RequestRecord:
+    tally.close(now)
+    return tally.record
+
+
+def test_the_record_is_handed_over_once() -> None:
+    """Closing again, later or with another end, changes and records nothing."""
+    kept: list[RequestRecord] = []
+    tally = Meter(RequestRecord(request_id="req_1", api="chat"), 100.0, keep=kept.append)
+    tally.close(101.0)
+    tally.close(109.0)
+    assert [record.latency_ms for record in kept] == [1000.0]
 
 
 def test_a_whole_request() -> None:
@@ -25,7 +39,7 @@ def test_a_whole_request() -> None:
     tally.note(Finished("req_1", 0, "length"), 104.0)
     usage = Usage(prompt_tokens=9, output_tokens=4, cached_tokens=6, ram=4, ssd=2, computed=3)
     tally.note(Completed("req_1", usage, queue_ms=12.0), 104.5)
-    record = tally.finish(105.0)
+    record = closed(tally, 105.0)
     assert (record.status, record.finish_reason, record.error) == (200, "length", "")
     assert (record.prompt_tokens, record.cached_tokens, record.output_tokens) == (9, 6, 4)
     assert record.cache == {"ram": 4, "ssd": 2, "computed": 3}
@@ -37,7 +51,7 @@ def test_a_single_token_has_no_rate() -> None:
     """A rate needs two moments."""
     tally = meter()
     tally.note(Delta("req_1", 0, "x"), 101.0)
-    assert tally.finish(102.0).output_tps is None
+    assert closed(tally, 102.0).output_tps is None
 
 
 def test_a_client_that_left() -> None:
@@ -46,7 +60,7 @@ def test_a_client_that_left() -> None:
     tally.note(Accepted("req_1", 9), 100.5)
     tally.note(Delta("req_1", 0, "x"), 101.0)
     tally.client_gone()
-    record = tally.finish(101.5)
+    record = closed(tally, 101.5)
     assert (record.status, record.finish_reason) == (499, "aborted")
     assert (record.prompt_tokens, record.output_tokens) == (9, 1)
 
@@ -55,6 +69,6 @@ def test_a_failure() -> None:
     """The error's own status and words are kept."""
     tally = meter()
     tally.fail(QueueFull("Too many wait."))
-    record = tally.finish(100.1)
+    record = closed(tally, 100.1)
     assert (record.status, record.finish_reason, record.error) == (503, "error", "Too many wait.")
     assert record.ttft_ms is None
