@@ -21,7 +21,11 @@ def _loaded() -> EngineObserved:
 def test_a_start_holds_its_estimate_until_measured() -> None:
     """The reserved bytes count from the start on and give way to the footprint once loaded."""
     starting = events.on_started(EngineObserved(), 1.0, start=START)
-    assert (starting.phase, starting.held_bytes, starting.fingerprint) == ("starting", 30, "files-1")
+    assert (starting.phase, starting.held_bytes, starting.fingerprint) == (
+        "starting",
+        30,
+        "files-1",
+    )
     growing = events.on_footprint(events.on_loading(starting, 2.0), footprint_bytes=40)
     assert growing.held_bytes == 40
     assert events.on_loaded(growing, 3.0, footprint_bytes=20).held_bytes == 20
@@ -100,7 +104,7 @@ def test_an_exit_without_a_worker_is_a_bug() -> None:
     ("permanent", "phase", "word"), [(False, "backoff", "LoadFailed"), (True, "failed", "BadFiles")]
 )
 def test_a_failed_load_frees_its_memory_at_the_exit(permanent: bool, phase: str, word: str) -> None:
-    """The engine stops first, still holding memory; at the exit it is in backoff, or failed for good."""
+    """It stops first, still holding memory; at the exit it is in backoff, or failed for good."""
     failed = events.on_load_failed(engine("loading"), NOW, message="no", permanent=permanent)
     assert (failed.phase, failed.held_bytes) == ("stopping", 10)
     gone = events.on_exited(failed, NOW, reason="exit code 1")

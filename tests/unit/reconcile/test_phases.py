@@ -40,7 +40,9 @@ def test_move_keeps_to_the_table(phase: Phase, to: Phase) -> None:
         after = move(before, to, NOW)
         assert (after.phase, after.phase_since) == (to, NOW)
     else:
-        with pytest.raises(InvalidTransition, match=f"no transition from {phase} to {to}") as caught:
+        with pytest.raises(
+            InvalidTransition, match=f"no transition from {phase} to {to}"
+        ) as caught:
             move(before, to, NOW)
         assert (caught.value.phase, caught.value.to) == (phase, to)
         assert before == engine(phase)
