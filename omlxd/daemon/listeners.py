@@ -117,6 +117,7 @@ async def serve(app: Any, sock: socket.socket, address: str) -> Listener:
     config = uvicorn.Config(
         app,
         log_config=None,
+        log_level="warning",
         access_log=False,
         lifespan="off",
         http="httptools",

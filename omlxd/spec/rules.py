@@ -33,7 +33,8 @@ def _exposed(server: Mapping[str, Any]) -> Iterator[Finding]:
     if server.get("api_keys", Server().api_keys):
         return
     listen = server.get("listen", Server().listen)
-    for address in [listen] if isinstance(listen, str) else listen:
+    addresses = listen if isinstance(listen, list | tuple) else [listen]
+    for address in addresses:
         if isinstance(address, str) and _is_reachable(address):
             yield Finding(
                 ("server", "listen"),
