@@ -37,7 +37,7 @@ class Round:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argparse.ArgumentParser(description="Start-up, memory at rest, omlxctl.")
     parser.add_argument("--rounds", type=int, default=7)
     rounds = [_round() for _ in range(parser.parse_args().rounds)]
     print(f"start-up, medians of {len(rounds)}")

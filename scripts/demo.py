@@ -80,15 +80,14 @@ def _change_settings(port: int, before: dict[str, Any], daemon: subprocess.Popen
         lambda: (_status() or before)["observed_generation"] > before["observed_generation"],
         daemon=daemon,
     )
-    took = time.monotonic() - saved
+    print(f"   in force after {time.monotonic() - saved:.1f} s", flush=True)
     after = _show_status()
     old, new = _served(before), _served(after)
     if (after["pid"], new["pid"]) != (before["pid"], old["pid"]):
         raise DemoFailed("a process was replaced, though every change was a live one")
     if (new["pin"], new["aliases"], new["ttl_s"]) != (False, ["smol"], 600):
         raise DemoFailed(f"the status does not show the new settings: {new}")
-    print(f"   in force {took:.1f} s after the save; daemon {after['pid']} and worker {new['pid']}")
-    print("   are the processes they were")
+    print(f"   daemon {after['pid']} and worker {new['pid']} are the processes they were")
 
 
 @contextmanager
@@ -173,8 +172,8 @@ def _status(*, check: bool = True) -> dict[str, Any] | None:
 def _show_status() -> dict[str, Any]:
     """Print what a person sees; return what a script sees."""
     _say("omlxctl status")
-    for line in _omlxctl("status").stdout.rstrip().splitlines():
-        print(f"   {line}")
+    for line in _omlxctl("status").stdout.splitlines():
+        print(f"   {line}".rstrip())
     status = _status()
     assert status is not None
     return status
