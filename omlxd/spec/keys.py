@@ -71,9 +71,14 @@ def tables_with(name: str) -> list[str]:
     return [f"[{dotted(path)}]".replace(f'"{ANY}"', '"NAME"') for path in paths if path]
 
 
+def is_secret(key: str) -> bool:
+    """Whether literal values of a dotted key must not be shown."""
+    return key.partition("[")[0] in _SECRET
+
+
 def redacted(key: str, value: Any) -> Any:
     """`value` of a dotted key for people: literal secrets hidden, "env:…" and "file:…" kept."""
-    if key.partition("[")[0] not in _SECRET:
+    if not is_secret(key):
         return value
     if isinstance(value, list | tuple):
         return [redacted(key, entry) for entry in value]

@@ -12,7 +12,15 @@ import tomli_w
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from omlxd.spec.keys import NOT_FOR_MANY, dotted, inner_table, quoted, redacted, tables_with
+from omlxd.spec.keys import (
+    NOT_FOR_MANY,
+    dotted,
+    inner_table,
+    is_secret,
+    quoted,
+    redacted,
+    tables_with,
+)
 from omlxd.spec.model import File, Table
 from omlxd.spec.positions import Path
 from omlxd.spec.report import Problem
@@ -28,10 +36,10 @@ _SENTENCES = {
     "dict_type": "must be a table",
     "model_type": "must be a table",
     "literal_error": "must be {expected}",
-    "greater_than": "must be above {gt}",
-    "greater_than_equal": "must be at least {ge}",
-    "less_than": "must be below {lt}",
-    "less_than_equal": "must be at most {le}",
+    "greater_than": "must be above {gt:g}",
+    "greater_than_equal": "must be at least {ge:g}",
+    "less_than": "must be below {lt:g}",
+    "less_than_equal": "must be at most {le:g}",
 }
 
 
@@ -90,7 +98,7 @@ def _finding(detail: ErrorDetails, path: Path) -> Finding:
 
 def _with_value(path: Path, value: Any, sentence: str) -> str:
     """The value first, unless it is long or a secret."""
-    if redacted(dotted(path), value) is not value or isinstance(value, dict | list | tuple):
+    if is_secret(dotted(path)) or isinstance(value, dict | list | tuple):
         return sentence
     return f"{_shown(path, value)}: {sentence}"
 
@@ -112,8 +120,9 @@ def _unknown_key(path: Path, value: Any) -> Finding:
     if tuple(parents) == ("defaults",) and name in NOT_FOR_MANY:
         reason = f'"{name}" belongs to one model and cannot be a default of all'
         return Finding(path, reason, 'set it under [models."NAME"]')
-    table = _table_at(tuple(parents))
-    close = get_close_matches(str(name), table.model_fields, n=1, cutoff=0.6)
+    known = _table_at(tuple(parents)).model_fields
+    close = get_close_matches(str(name), known, n=1, cutoff=0.6)
+    close += [field for field in known if len(str(name)) > 2 and field.startswith(str(name))]
     if close:
         return Finding(path, message, f'did you mean "{close[0]}"?')
     if len(parents) >= 2 and parents[0] == "models" and isinstance(value, Mapping):

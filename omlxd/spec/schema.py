@@ -24,6 +24,8 @@ def _tidied(node: Any) -> Any:
     if not isinstance(node, dict):
         return node
     out = {name: _tidied(value) for name, value in node.items() if name not in _OURS}
+    if "$ref" in node:
+        out.pop("default", None)  # the keys of the table have theirs
     if "reload" in node:
         out["description"] = _described(node)
         out.pop("title", None)
