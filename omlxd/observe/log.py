@@ -146,6 +146,9 @@ class _FromStdlib(logging.Handler):
         get().log(LEVELS.get(level, LEVELS["info"]), "log", **fields)
 
 
+_from_stdlib = _FromStdlib()
+
+
 # ------------------------------------------------------------------ what others use
 
 
@@ -158,15 +161,17 @@ def configure(path: Path, level: str, *, max_size: int, keep: int, console: bool
     """Log to `path` from now on; also the way to change any of it in a running daemon.
 
     `max_size` in bytes, `keep` rotated files beside the current one, `console`: a short form of
-    every line on stderr too. Replaces the handlers of the standard library's root logger.
+    every line on stderr too. What the standard library's loggers get goes there as well.
     """
     if _output.file is not None and _output.file.path == path:
         _output.file.max_size, _output.file.keep = max_size, keep
     else:
-        close()
+        if _output.file is not None:
+            _output.file.close()
         _output.file = LogFile(path, max_size=max_size, keep=keep)
     _output.console = console
-    logging.getLogger().handlers[:] = [_FromStdlib()]
+    if _from_stdlib not in logging.getLogger().handlers:
+        logging.getLogger().addHandler(_from_stdlib)
     set_level(level)
 
 
@@ -185,6 +190,8 @@ def reopen() -> None:
 
 def close() -> None:
     """Back to stderr, as before `configure`."""
+    logging.getLogger().removeHandler(_from_stdlib)
+    _output.console = True
     if _output.file is not None:
         _output.file.close()
         _output.file = None
