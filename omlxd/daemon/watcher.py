@@ -33,6 +33,7 @@ LONGEST_S: Final = 0.5  # a file that is written to all the time is read neverth
 MODELS_POLL_S: Final = 4.0
 _MAX_LINKS: Final = 40  # as the kernel's own limit
 _SETTLE: Final = {
+    "attrib": SETTLE_S,
     "closed": SETTLE_S,
     "moved": SETTLE_S,
     "created": HALF_WRITTEN_S,
