@@ -75,7 +75,7 @@ class FakeGateway:
         self.ready = Readiness(True)
         self.requests: list[GenerateRequest] = []
         self.timeouts: list[float | None] = []
-        self.cancelled: list[str] = []
+        self.cancelled: list[str] = []  # left before their `Completed`
         self.records: list[RequestRecord] = []
         self.recorded = asyncio.Event()
 
