@@ -110,8 +110,16 @@ class Controller:
             raise RuntimeError(f"the plan does not settle: {self.last_plan.actions}")
         self._hand_over()
         self._share_memory()
+        self._forget_absent()
         self.observed_generation = self.desired.generation
         self._on_change()
+
+    def _forget_absent(self) -> None:
+        """Nothing is kept of models that are gone and no longer served."""
+        for model, engine in list(self.engines.items()):
+            is_absent = engine.phase == "absent" and engine.waiting == 0
+            if is_absent and model not in self.desired.engines:
+                del self.engines[model]
 
     def observed(self) -> Observed:
         return Observed(

@@ -52,6 +52,7 @@ class Daemon:
         self.journal = Journal(EventRing(home / "state" / "events.jsonl"))
         self.config = ConfigStore(home, config_path)
         self.catalog: dict[ModelId, Entry] = {}
+        self.departing: dict[ModelId, Entry] = {}  # no longer served, still with a worker
         self.conditions = ConditionBook()
         self.metrics = Metrics()
         self.controller = Controller(
@@ -174,7 +175,9 @@ class Daemon:
             self._settings = server_settings(spec, force.resolved.api_keys)
             self.listeners.want(spec.server.listen)
             self.scanner.want(scan_inputs(self.home, spec))
+            known = self.departing | self.catalog
             self.catalog = build_catalog(spec, self.scanner.discovery.cards)
+            self.departing = {m: e for m, e in known.items() if m not in self.catalog}
             self.controller.want(
                 desired_state(
                     self.catalog,
@@ -210,6 +213,8 @@ class Daemon:
     # -------------------------------------------------------------- after a pass
 
     def _changed(self) -> None:
+        engines = self.controller.engines
+        self.departing = {m: e for m, e in self.departing.items() if m in engines}
         folders = [f"{p.path}: {p.message}" for p in self.scanner.discovery.problems]
         extra = (
             config_valid(self.config.problems, has_spec=self.config.spec is not None),

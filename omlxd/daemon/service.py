@@ -67,7 +67,7 @@ class ControlService:
                 limit_bytes=controller.desired.memory_limit_bytes, footprint_bytes=footprint
             ),
             conditions=wire_conditions(daemon.conditions.daemon),
-            models=[self._model(entry) for entry in daemon.catalog.values()],
+            models=[self._model(entry) for entry in (daemon.catalog | daemon.departing).values()],
         )
 
     def _model(self, entry: Entry) -> ModelStatus:
