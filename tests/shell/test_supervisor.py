@@ -187,6 +187,20 @@ async def test_close_stops_and_reaps_all(desk: Desk) -> None:
         await supervisor.spawn()
 
 
+async def test_descriptors_are_given_back(desk: Desk) -> None:
+    """A daemon that has run through many workers, or failed to start some, has leaked nothing."""
+    before = psutil.Process().num_fds()
+    supervisor = desk.supervisor()
+    worker = await supervisor.spawn()
+    await desk.recorder.first(worker, Hello)
+    await supervisor.close(30)
+    with pytest.raises(WorkerDied):
+        await desk.supervisor(command=("/no/such/program",)).spawn()
+    for _ in range(3):  # transports close in the turns after
+        await asyncio.sleep(0)
+    assert psutil.Process().num_fds() == before
+
+
 async def test_close_without_workers_returns(desk: Desk) -> None:
     """A daemon that never loaded anything shuts down at once."""
     await desk.supervisor().close(30)
