@@ -69,8 +69,7 @@ class Server(Table):
     api_keys: tuple[ApiKey, ...] = key(
         (),
         "live",
-        'keys that clients must send: literal, "env:NAME" or "file:PATH"; none = no key is asked '
-        "for, and then listen must be loopback",
+        'keys that clients must send: literal, "env:NAME" or "file:PATH"; none = loopback only',
         secret=True,
     )
     admin_keys: tuple[ApiKey, ...] = key(
@@ -189,9 +188,7 @@ class Defaults(Table):
 
     pin: Flag = key(False, "live", "always loaded, never evicted")
     preload: Flag = key(False, "live", "loaded at start, evictable")
-    ttl: Idle = key(
-        1800.0, "live", 'idle time after the last request before it is unloaded; "never"'
-    )
+    ttl: Idle = key(1800.0, "live", "idle time after the last request before it is unloaded")
     max_memory: PositiveShare | None = key(
         None, "drain", "cap on its worker's memory; a share is of RAM"
     )
@@ -199,7 +196,7 @@ class Defaults(Table):
         1.0, "live", "reported context window = real window x this", gt=0, le=100
     )
     kind: EngineKind | None = key(
-        None, "drain", "engine; found out from its files if not set", built=False, also=("llm",)
+        None, "drain", "its engine; found out from its files if not set", built=False, also=("llm",)
     )
     max_context: Whole | None = key(
         None,
@@ -225,10 +222,10 @@ class Defaults(Table):
     chat_template_kwargs: JsonTable = key(
         {}, "live", "variables for the chat template, such as enable_thinking"
     )
-    sampling: Sampling = Sampling()
     reasoning: Literal["separate", "inline", "omit"] = key(
         "separate", "live", "where a reply's reasoning goes", built=False
     )
+    sampling: Sampling = Sampling()
 
 
 class ModelSpec(Defaults):
