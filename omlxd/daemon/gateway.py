@@ -183,6 +183,8 @@ class RequestGateway:
             "finish_reason": record.finish_reason,
             "stream": record.stream,
         }
+        if record.media_omitted:
+            fields["media_omitted"] = record.media_omitted
         if record.error:
             fields["error"] = record.error
         log.get().info("request", **fields)

@@ -11,7 +11,7 @@ import pytest
 
 from omlxd.api.app import create_app
 from omlxd.api.body import MAX_BODY_BYTES
-from omlxd.api.ports import Readiness, ServerSettings
+from omlxd.api.ports import Readiness, ServedModel, ServerSettings
 from omlxd.api.routes import route_table
 from omlxd.api.stream import Pace, WallClock
 from tests.fakes.fake_gateway import FakeGateway
@@ -203,6 +203,19 @@ async def test_bodies(gateway: FakeGateway, port: int) -> None:
     assert (await post(port, path, b'{"temperature": NaN}')).status == 400
     assert (await post(port, path, [CHAT])).status == 400
     assert [record.status for record in gateway.records] == [415, 400, 400, 400]
+
+
+async def test_a_defect_on_a_reading_route(gateway: FakeGateway, port: int) -> None:
+    """An unforeseen exception is a 500 in the envelope, without its words."""
+
+    def broken() -> tuple[ServedModel, ...]:
+        raise ZeroDivisionError("oops")
+
+    gateway.models = broken  # type: ignore[method-assign]
+    answer = await ask(port, "GET", "/v1/models")
+    assert answer.status == 500
+    assert answer.json()["error"]["code"] == "engine_failed"
+    assert b"oops" not in answer.body
 
 
 async def test_a_body_that_never_ends(port: int) -> None:

@@ -25,6 +25,7 @@ from omlxd.ipc.messages import (
     Usage,
 )
 
+API = "chat"
 _encode = msgspec.json.encode
 _RESERVED_KWARGS = frozenset(
     {"messages", "conversation", "tools", "chat_template", "tokenize", "add_generation_prompt"}
@@ -53,6 +54,7 @@ def parse(body: Mapping[str, Any], call: Call) -> Job:
     request = GenerateRequest(
         request_id=call.request_id,
         model=call.model.id,
+        api=API,
         messages=messages,
         template_kwargs=_template_kwargs(asked),
         continue_final=continues(body["messages"][-1]),
@@ -72,7 +74,7 @@ def parse(body: Mapping[str, Any], call: Call) -> Job:
     )
 
 
-DIALECT = Dialect(name="chat", parse=parse)
+DIALECT = Dialect(name=API, parse=parse)
 
 
 class ChatRenderer:

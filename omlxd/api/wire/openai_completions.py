@@ -23,6 +23,7 @@ from omlxd.ipc.messages import (
     TokenLogprob,
 )
 
+API = "completions"
 _encode = msgspec.json.encode
 DEFAULT_MAX_TOKENS = 16  # the API's own default on this route
 
@@ -47,6 +48,7 @@ def parse(body: Mapping[str, Any], call: Call) -> Job:
         GenerateRequest(
             request_id=call.request_id if len(prompts) == 1 else f"{call.request_id}-{number}",
             model=call.model.id,
+            api=API,
             prompt=prompt,
             echo=asked.echo,
             sampling=asked.sampling(),
@@ -62,7 +64,7 @@ def parse(body: Mapping[str, Any], call: Call) -> Job:
     return Job(requests=requests, n=asked.n, stream=asked.stream, renderer=renderer)
 
 
-DIALECT = Dialect(name="completions", parse=parse)
+DIALECT = Dialect(name=API, parse=parse)
 
 
 class CompletionRenderer:

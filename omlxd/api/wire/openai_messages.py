@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 from omlxd.api.ports import ServedModel
 from omlxd.errors import RequestInvalid
 
@@ -116,18 +114,6 @@ def _tool_call(call: Any, where: str) -> dict[str, Any]:
     function = call.get("function") if isinstance(call, Mapping) else None
     if not isinstance(function, Mapping) or not isinstance(name := function.get("name"), str):
         raise RequestInvalid(f"{where}.function.name: send a string.", param=where)
-    arguments = _arguments(function.get("arguments"))
+    # A call without arguments is written in three ways; the prompt must not tell them apart.
+    arguments = function.get("arguments") or "{}"
     return {"type": "function", "function": {"name": name, "arguments": arguments}}
-
-
-def _arguments(arguments: Any) -> Any:
-    """Templates print arguments as JSON themselves; text that is no JSON object stays text."""
-    if arguments is None or arguments == "":
-        return {}
-    if not isinstance(arguments, str):
-        return arguments
-    try:
-        decoded = msgspec.json.decode(arguments)
-    except (msgspec.DecodeError, RecursionError):
-        return arguments
-    return decoded if isinstance(decoded, dict) else arguments

@@ -25,7 +25,7 @@ MAX_PROMPTS = 64  # prompts of one /v1/completions request
 MAX_OUTPUT_TOKENS = 1 << 22  # more than any window; nonsense is refused, the rest is cut to fit
 
 Temperature = Annotated[float, Meta(ge=0, le=2)]
-TopP = Annotated[float, Meta(gt=0, le=1)]
+TopP = Annotated[float, Meta(ge=0, le=1)]
 TopK = Annotated[int, Meta(ge=-1, le=1 << 20)]  # -1 and 0 turn it off
 MinP = Annotated[float, Meta(ge=0, le=1)]
 Seed = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]

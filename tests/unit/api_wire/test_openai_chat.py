@@ -47,7 +47,9 @@ def run(job: Job, *events: Event) -> str:
 
 def test_a_plain_body() -> None:
     """A minimal body becomes one request for the resolved model, with nothing decided for it."""
-    assert request_of() == GenerateRequest(request_id="req_ab", model="org/tiny", messages=HI)
+    assert request_of() == GenerateRequest(
+        request_id="req_ab", model="org/tiny", api="chat", messages=HI
+    )
     assert job_of(stream=True).stream
     assert not job_of().stream
 

@@ -38,7 +38,9 @@ def frames_of(job: Job, *events: Event) -> list[str]:
 def test_a_plain_body() -> None:
     """One prompt is one request with the route's default length."""
     assert job_of().requests == (
-        GenerateRequest(request_id="req_ab", model="org/tiny", prompt="Once", max_tokens=16),
+        GenerateRequest(
+            request_id="req_ab", model="org/tiny", api="completions", prompt="Once", max_tokens=16
+        ),
     )
 
 

@@ -21,7 +21,7 @@ def params_of(**body: Any) -> SharedParams:
     ("name", "good", "bad"),
     [
         ("temperature", [0, 0.7, 2], [-0.1, 2.1, float("nan"), float("inf"), "0.7", True]),
-        ("top_p", [0.01, 1], [0, 2, "inf", float("nan")]),
+        ("top_p", [0, 0.01, 1], [-0.1, 2, "inf", float("nan")]),
         ("top_k", [-1, 0, 40], [-2, 1.5, "40", 1 << 21]),
         ("min_p", [0, 1], [-0.1, 1.1]),
         ("seed", [0, -1, 2**63 - 1], [2**63, 1.5, "1"]),
