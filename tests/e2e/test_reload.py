@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from openai import AsyncOpenAI, AsyncStream, NotFoundError
-from openai.types.chat import ChatCompletionChunk
+from openai import NotFoundError
 
+from tests.support.chat import client, streams
 from tests.support.daemon import Daemon, config, free_port
 
 pytestmark = pytest.mark.e2e
@@ -20,60 +18,6 @@ MODEL = "tiny-llama"
 
 def entry(*lines: str, model: str = MODEL) -> str:
     return "\n".join([f'[models."{model}"]', *lines, ""])
-
-
-def client(url: str) -> AsyncOpenAI:
-    return AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
-
-
-class Stream:
-    """A long streamed reply that a test holds open."""
-
-    def __init__(self, chunks: AsyncStream[ChatCompletionChunk]) -> None:
-        self._chunks = chunks
-        self.text = ""
-        self.finish: str | None = None
-
-    async def some(self) -> None:
-        """Read until a piece of text came."""
-        async for chunk in self._chunks:
-            if self._take(chunk):
-                return
-        raise AssertionError("the stream ended")
-
-    async def rest(self) -> None:
-        async for chunk in self._chunks:
-            self._take(chunk)
-
-    def _take(self, chunk: ChatCompletionChunk) -> bool:
-        if not chunk.choices:
-            return False
-        self.finish = chunk.choices[0].finish_reason or self.finish
-        piece = chunk.choices[0].delta.content or ""
-        self.text += piece
-        return bool(piece)
-
-
-@asynccontextmanager
-async def streams(url: str, count: int, tokens: int = 400) -> AsyncIterator[list[Stream]]:
-    """`count` running replies of `tokens` tokens; each has sent something."""
-    async with client(url) as openai:
-        opened = [
-            Stream(
-                await openai.chat.completions.create(
-                    model=MODEL,
-                    messages=[{"role": "user", "content": f"story {i}"}],
-                    stream=True,
-                    max_tokens=tokens,
-                    temperature=0,
-                    extra_body={"ignore_eos": True},
-                )
-            )
-            for i in range(count)
-        ]
-        for stream in opened:
-            await stream.some()
-        yield opened
 
 
 async def until(daemon: Daemon, generation: int) -> dict[str, object]:
@@ -86,7 +30,7 @@ async def test_live_change_breaks_nothing(home: Path, tiny_models: Path) -> None
     with Daemon(home, text) as daemon:
         await asyncio.to_thread(daemon.until_phase, MODEL, "ready")
         url, before = daemon.until_listening(), daemon.model(MODEL)["pid"]
-        async with streams(url, 3) as running:
+        async with streams(url, 3, model=MODEL) as running:
             port_line = text.replace("pin = true", 'ttl = "7m"\naliases = ["little"]')
             daemon.save(port_line)
             await until(daemon, 2)
@@ -123,7 +67,7 @@ async def test_rebind_keeps_running_responses(home: Path, tiny_models: Path) -> 
         await asyncio.to_thread(daemon.until_phase, MODEL, "ready")
         old = daemon.until_listening()
         new = f"127.0.0.1:{free_port()}"
-        async with streams(old, 1) as (running,):
+        async with streams(old, 1, model=MODEL) as (running,):
             daemon.save(text.replace(old.removeprefix("http://"), new))
             await asyncio.to_thread(daemon.until, lambda s: s["listen"] == [new], "rebound")
             async with client(f"http://{new}") as openai:
@@ -140,7 +84,7 @@ async def test_bad_save_changes_nothing(home: Path, tiny_models: Path) -> None:
     with Daemon(home, text) as daemon:
         await asyncio.to_thread(daemon.until_phase, MODEL, "ready")
         before = daemon.model(MODEL)["pid"]
-        async with streams(daemon.until_listening(), 1) as (running,):
+        async with streams(daemon.until_listening(), 1, model=MODEL) as (running,):
             daemon.save(text + 'ttl = "7 parsecs"\n')
             status = await asyncio.to_thread(
                 daemon.until, lambda s: not s["config"]["valid"], "the problem is seen"
@@ -166,7 +110,7 @@ async def test_removed_model_drains(home: Path, tiny_models: Path) -> None:
     with Daemon(home, declared + entry("pin = true")) as daemon:
         await asyncio.to_thread(daemon.until_phase, MODEL, "ready")
         url = daemon.until_listening()
-        async with streams(url, 1) as (running,):
+        async with streams(url, 1, model=MODEL) as (running,):
             daemon.save(declared)
             await until(daemon, 2)
             await asyncio.to_thread(daemon.until_phase, MODEL, "draining")
@@ -187,7 +131,7 @@ async def test_drain_class_change_replaces(home: Path, tiny_models: Path) -> Non
     with Daemon(home, text) as daemon:
         await asyncio.to_thread(daemon.until_phase, MODEL, "ready")
         before = daemon.model(MODEL)["pid"]
-        async with streams(daemon.until_listening(), 1) as (running,):
+        async with streams(daemon.until_listening(), 1, model=MODEL) as (running,):
             daemon.save(text + 'max_memory = "2GB"\n')
             await asyncio.to_thread(daemon.until_phase, MODEL, "draining")
             await running.rest()
