@@ -6,7 +6,7 @@ Reads the model folder; needs no weights, so requests can be accepted while they
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,20 +14,12 @@ from typing import Any
 from transformers import AutoTokenizer
 
 from omlxd.ipc.messages import LoadSettings, Sampling
+from omlxd.models.kinds import NESTED_CONFIGS, max_context
 from omlxd.worker.detokenize import Decoding
 from omlxd.worker.ports import LoadError
 from omlxd.worker.template import ChatTemplate
 from omlxd.worker.text_sampling import model_sampling
 
-# Names that config.json files use for the window, in the order they are believed.
-_WINDOW_KEYS = (
-    "max_position_embeddings",
-    "max_sequence_length",
-    "max_seq_len",
-    "seq_length",
-    "n_positions",
-    "n_ctx",
-)
 # Served when a model names no window: recurrent models have none.
 _NO_WINDOW = 1_048_576
 # What the library says for "no length known".
@@ -63,16 +55,17 @@ def load_text_model(settings: LoadSettings) -> TextModel:
         ) from error
     if settings.chat_template is not None:
         tokenizer.chat_template = settings.chat_template
-    text_config = config.get("text_config") or {}
-    stop_tokens = _stop_tokens(generation, config, text_config, tokenizer.eos_token_id)
-    window = _window(config, text_config, tokenizer.model_max_length)
+    nested = (config.get(key) for key in NESTED_CONFIGS)
+    configs = [config, *(part for part in nested if isinstance(part, dict))]
+    stop_tokens = _stop_tokens([generation, *configs], tokenizer.eos_token_id)
+    window = max_context(config) or min(int(tokenizer.model_max_length), _NO_WINDOW)
     tokenizer.model_max_length = _NO_LENGTH  # the served window is checked, with both numbers
     return TextModel(
         tokenizer=tokenizer,
         template=ChatTemplate(tokenizer, turn_ends=stop_tokens),
         decoding=Decoding(tokenizer),
         window=window,
-        vocabulary=max(len(tokenizer), *_sizes(config, text_config)),
+        vocabulary=next(_named(configs, "vocab_size"), len(tokenizer)),
         stop_tokens=stop_tokens,
         sampling=model_sampling(generation),
     )
@@ -90,32 +83,12 @@ def _read_json(path: Path) -> dict[str, Any]:
     return value
 
 
-def _window(
-    config: Mapping[str, Any], text_config: Mapping[str, Any], tokenizer_length: float
-) -> int:
-    for source in (text_config, config):
-        for key in _WINDOW_KEYS:
-            value = source.get(key)
-            if isinstance(value, int) and value > 0:
-                return value
-    return min(int(tokenizer_length), _NO_WINDOW)
+def _named(configs: Sequence[Mapping[str, Any]], key: str) -> Iterator[Any]:
+    return (config[key] for config in configs if config.get(key) is not None)
 
 
-def _sizes(*configs: Mapping[str, Any]) -> list[int]:
-    sizes = (config.get("vocab_size") for config in configs)
-    return [0, *(size for size in sizes if isinstance(size, int))]
-
-
-def _stop_tokens(
-    generation: Mapping[str, Any],
-    config: Mapping[str, Any],
-    text_config: Mapping[str, Any],
-    tokenizer_end: int | None,
-) -> frozenset[int]:
-    """generation_config.json is newer than config.json where both name ends of turn."""
-    for source in (generation, config, text_config):
-        ends = source.get("eos_token_id")
-        if ends is not None:
-            break
+def _stop_tokens(configs: Sequence[Mapping[str, Any]], tokenizer_end: int | None) -> frozenset[int]:
+    """The first file that names ends of turn counts, and the tokenizer's own always does."""
+    ends: Any = next(_named(configs, "eos_token_id"), [])
     named = ends if isinstance(ends, list) else [ends]
     return frozenset(end for end in (*named, tokenizer_end) if isinstance(end, int))

@@ -1,7 +1,8 @@
 """The requests of one engine, from acceptance to their terminal event.
 
 Every accepted request gets exactly one terminal event, and none after it was cancelled. What the
-engine still had under way for a choice that ended, or a request that is gone, is ignored.
+engine still had under way for a choice that ended, or a request that is gone, is ignored: so a
+request id is not used twice in the life of a worker.
 """
 
 from __future__ import annotations

@@ -21,11 +21,12 @@ from omlxd.ipc.messages import (
     LiveSettings,
     Usage,
 )
+from omlxd.worker.detokenize import Decoding
 from omlxd.worker.ports import RowUsage, TokenOut
 from omlxd.worker.text_requests import Requests
 from tests.fakes.engine_run import FakeEngine
 from tests.support.models import EOS_TOKENS
-from tests.support.tokenizers import text_model
+from tests.support.tokenizers import sentencepiece_tokenizer, text_model
 
 MODEL = text_model()
 END = EOS_TOKENS[0]
@@ -228,3 +229,26 @@ def test_every_accepted_request_has_one_terminal_event(walk: list[tuple[str, str
                 is_open[event.request_id] = False
     left = {event.request_id for event in table.requests.fail_all(EngineFailed("end"))}
     assert left == {request_id for request_id, running in is_open.items() if running}
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"messages": [{"role": "user", "content": "x"}]}, "hello"),
+        ({"prompt": [5]}, " hello"),
+        (
+            {"messages": [{"role": "assistant", "content": "x"}], "continue_final": True},
+            " hello",
+        ),
+    ],
+)
+def test_a_text_that_goes_on_keeps_its_leading_space(fields: dict[str, Any], expected: str) -> None:
+    """A reply begins anew; a prompt and a prefilled turn are gone on with."""
+    pieces = sentencepiece_tokenizer()
+    engine = FakeEngine()
+    model = text_model(decoding=Decoding(pieces))
+    requests = Requests(engine, model=model, live=LiveSettings())
+    requests.submit(GenerateRequest(request_id="r", model="tiny", **fields), now=0.0)
+    tokens = pieces.encode("hello", add_special_tokens=False)
+    events = requests.on_tokens([TokenOut("r", 0, token) for token in tokens], [])
+    assert "".join(event.text for event in events if isinstance(event, Delta)) == expected
