@@ -68,10 +68,13 @@ def test_a_child_does_not_keep_the_lock(home: Path) -> None:
     lock = acquire(home)
     assert not os.get_inheritable(lock.fd)
     with subprocess.Popen(
-        [sys.executable, "-c", "import sys; sys.stdin.read()"],
+        [sys.executable, "-c", "import sys; print('up', flush=True); sys.stdin.read()"],
         stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
         close_fds=False,
-    ):
+    ) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"up\n"
         lock.release()
         acquire(home).release()
 
