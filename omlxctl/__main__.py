@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
 import click
@@ -13,18 +12,13 @@ from omlxctl.exits import CtlError
 
 
 def run(args: list[str]) -> int:
-    """Runs one command; a command's own int is its exit code."""
+    """Runs one command; what the command returns, or exits with, is its exit code."""
     try:
         result = cli.main(args, prog_name="omlxctl", standalone_mode=False)
-        sys.stdout.flush()
     except (click.ClickException, CtlError) as error:
         error.show()
         return error.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        return exits.INTERRUPTED
-    except BrokenPipeError:
-        # The reader has gone; what is still buffered must not be tried again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except click.Abort:
         return exits.INTERRUPTED
     return result if isinstance(result, int) else exits.OK
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import json
 import re
 import tomllib
 from collections.abc import Sequence
@@ -46,9 +46,10 @@ def parse_value(text: str) -> Any:
         return text
     if set(parsed) != {"value"}:
         raise ValueError(f"{text!r} is more than one TOML value")
-    value = parsed["value"]
-    # What JSON cannot carry is a word to us: dates, times, inf and nan.
-    is_finite = not isinstance(value, float) or math.isfinite(value)
-    return (
-        value if is_finite and isinstance(value, bool | int | float | str | list | dict) else text
-    )
+    try:
+        json.dumps(parsed["value"], allow_nan=False)
+    except (TypeError, ValueError) as error:  # a date, a time, inf or nan: no key takes one
+        if text.startswith(_QUOTED):
+            raise ValueError(f"{text} holds what is not a TOML value of any key") from error
+        return text
+    return parsed["value"]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 from importlib import import_module
 
 import click
 
+from omlxctl import exits
 from omlxctl.options import daemon_options
 from omlxd import __version__
 
@@ -50,6 +52,19 @@ class LazyGroup(click.Group):
         command = getattr(import_module(f"omlxctl.commands.{module}"), attribute)
         assert isinstance(command, click.Command)
         return command
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Ctrl-C, and a reader that has enough, end a command without a word."""
+        try:
+            result: object = super().invoke(ctx)
+            sys.stdout.flush()
+        except KeyboardInterrupt:
+            ctx.exit(exits.INTERRUPTED)
+        except BrokenPipeError:
+            # What is still buffered must not be tried again at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            ctx.exit(exits.INTERRUPTED)
+        return result
 
 
 def _no_color() -> bool | None:

@@ -17,6 +17,7 @@ class Target:
     home: Path | None = None
     socket: Path | None = None
     json: bool = False
+    _client: Client | None = None
 
     def socket_path(self) -> Path:
         return self.socket or self.home_path() / "run" / "omlxd.sock"
@@ -28,7 +29,10 @@ class Target:
         return self.home or Path("~/.omlx").expanduser()
 
     def client(self, *, timeout_s: float = ANSWER_TIMEOUT_S) -> Client:
-        return Client(self.socket_path(), timeout_s=timeout_s)
+        """One for the whole command."""
+        if self._client is None:
+            self._client = Client(self.socket_path(), timeout_s=timeout_s)
+        return self._client
 
     def config_path(self) -> Path:
         """omlx.toml: a running daemon says, as it may follow another one; else the home's."""

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from omlxd.control.lookup import find_model
 from omlxd.control.wire import Condition, ModelStatus, Status
+from omlxd.errors import ModelNotFound
 
+COMING_UP_S = 10.0  # how long a daemon may take to come up and find its models
 PHASES = ("ready", "absent", "backoff", "failed")  # those an engine can rest in
 
 
@@ -32,6 +35,26 @@ def judge_model(status: Status, model_id: str, goal: str) -> Verdict:
         # A model that cannot be served yet may still be found or completed on disk.
         hopeless=model.phase == "failed",
     )
+
+
+class NamedModel:
+    """A model by whatever name; the first snapshot that has it says which one is meant."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._id: str | None = None
+
+    def judge(self, status: Status, goal: str) -> Verdict:
+        """Raises ModelNotFound, but not of a daemon that has just come up."""
+        if self._id is None:
+            try:
+                self._id = find_model(status.models, self._name).id
+            except ModelNotFound as error:
+                # It may not have looked through its model folders yet.
+                if status.uptime_s > COMING_UP_S:
+                    raise
+                return Verdict(False, error.message)
+        return judge_model(status, self._id, goal)
 
 
 def judge_all(status: Status, goal: str) -> Verdict:

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from omlxctl import exits
 from omlxctl.client import Client, Disconnected, NotRunning, decode
 from omlxctl.exits import CtlError
-from omlxctl.verdicts import Verdict
+from omlxctl.verdicts import COMING_UP_S, Verdict
 from omlxd.control.wire import Status
+from omlxd.errors import ModelNotFound
 from omlxd.units import format_duration
 
 WAIT_S = 600.0  # as long as a model may take to start
-COMING_UP_S = 10.0  # how long a daemon that does not answer may take to come up
 _RETRY_S = 0.1
 
 
@@ -29,7 +29,7 @@ def wait_for(
     missing = "omlxd has not answered"
     try:
         for status in _snapshots(client, deadline):
-            verdict = judge(status)
+            verdict = _verdict(judge, status)
             if verdict.done:
                 return status
             if verdict.hopeless:
@@ -40,6 +40,13 @@ def wait_for(
             f"timed out after {format_duration(timeout_s)}: {missing}", exit_code=exits.TIMED_OUT
         ) from error
     raise AssertionError("the stream of snapshots ended")
+
+
+def _verdict(judge: Callable[[Status], Verdict], status: Status) -> Verdict:
+    try:
+        return judge(status)
+    except ModelNotFound as error:
+        raise CtlError(error.message, exit_code=exits.NO_SUCH_OBJECT) from error
 
 
 def _snapshots(client: Client, deadline: float | None) -> Iterator[Status]:

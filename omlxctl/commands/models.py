@@ -12,9 +12,9 @@ from omlxctl.client import Client, decode
 from omlxctl.names import model_path
 from omlxctl.options import daemon_options, model_argument
 from omlxctl.target import Target, emit, pass_target
-from omlxctl.verdicts import Verdict, judge_generation, judge_model
+from omlxctl.verdicts import NamedModel, Verdict, judge_generation
 from omlxctl.waiting import wait_for
-from omlxd.control.wire import Accepted, ModelStatus, SettingsPatch, Status
+from omlxd.control.wire import Accepted, SettingsPatch, Status
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -135,10 +135,10 @@ def _tell(target: Target, body: bytes, sentence: str) -> None:
 
 
 def _wait(client: Client, model: str, goal: str, generation: int) -> None:
-    model_id = client.get(model_path(model), ModelStatus).id
+    named = NamedModel(model)
 
     def judge(status: Status) -> Verdict:
         in_force = judge_generation(status, generation)
-        return judge_model(status, model_id, goal) if in_force.done else in_force
+        return named.judge(status, goal) if in_force.done else in_force
 
     wait_for(client, judge)

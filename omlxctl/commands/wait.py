@@ -7,15 +7,11 @@ from collections.abc import Callable
 import click
 import msgspec
 
-from omlxctl import exits
-from omlxctl.client import Client
-from omlxctl.exits import CtlError
-from omlxctl.names import model_path
 from omlxctl.options import daemon_options, duration, model_argument
 from omlxctl.target import Target, emit, pass_target
-from omlxctl.verdicts import PHASES, Verdict, judge_all, judge_daemon, judge_model
-from omlxctl.waiting import COMING_UP_S, WAIT_S, wait_for
-from omlxd.control.wire import ModelStatus, Status
+from omlxctl.verdicts import PHASES, NamedModel, Verdict, judge_all, judge_daemon
+from omlxctl.waiting import WAIT_S, wait_for
+from omlxd.control.wire import Status
 from omlxd.units import format_duration
 
 
@@ -56,31 +52,15 @@ def wait(target: Target, model: str | None, every: bool, goal: str, timeout: flo
     """
     if model and every:
         raise click.UsageError("give a MODEL or --all, not both")
-    client = target.client()
-    status = wait_for(client, _judge(client, model, every, goal), timeout_s=timeout)
+    status = wait_for(target.client(), _judge(model, every, goal), timeout_s=timeout)
     if target.json:
         emit(msgspec.json.encode(status))
 
 
-def _judge(
-    client: Client, model: str | None, every: bool, goal: str
-) -> Callable[[Status], Verdict]:
-    """A MODEL may be an alias or a short name; the daemon says which it means, when it is up."""
+def _judge(model: str | None, every: bool, goal: str) -> Callable[[Status], Verdict]:
     if every:
         return lambda status: judge_all(status, goal)
     if model is None:
         return lambda status: judge_daemon(status, goal)
-    ids: list[str] = []
-
-    def judge(status: Status) -> Verdict:
-        try:
-            if not ids:
-                ids.append(client.get(model_path(model), ModelStatus).id)
-        except CtlError as error:
-            # A daemon that has just come up may not have looked through its folders yet.
-            if error.exit_code != exits.NO_SUCH_OBJECT or status.uptime_s > COMING_UP_S:
-                raise
-            return Verdict(False, error.message)
-        return judge_model(status, ids[0], goal)
-
-    return judge
+    named = NamedModel(model)
+    return lambda status: named.judge(status, goal)

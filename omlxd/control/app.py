@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeVar
 
 import msgspec
@@ -21,12 +21,12 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from omlxd import __version__
+from omlxd.control.lookup import find_model
 from omlxd.control.ports import Control
 from omlxd.control.wire import (
     ErrorBody,
     Event,
     ModelList,
-    ModelStatus,
     PlanRequest,
     RequestList,
     SettingsPatch,
@@ -35,7 +35,6 @@ from omlxd.control.wire import (
 from omlxd.errors import (
     Forbidden,
     MethodRefused,
-    ModelNotFound,
     NotFound,
     OmlxError,
     RequestInvalid,
@@ -149,28 +148,6 @@ HANDLERS: dict[tuple[str, str], Endpoint] = {
 
 
 # ------------------------------------------------------------------ parts
-
-
-def find_model(models: Sequence[ModelStatus], name: str) -> ModelStatus:
-    """By id, then alias, then the last part of an id where only one model has it.
-
-    Raises ModelNotFound, with the names there are.
-    """
-    for model in models:
-        if model.id == name:
-            return model
-    for model in models:
-        if name in model.aliases:
-            return model
-    short = [model for model in models if model.id.rpartition("/")[2] == name]
-    if len(short) == 1:
-        return short[0]
-    if short:
-        raise ModelNotFound(
-            f"{name!r} may be any of {', '.join(model.id for model in short)}; use the full id"
-        )
-    known = ", ".join(model.id for model in models) or "none"
-    raise ModelNotFound(f"no model named {name!r}; models: {known}")
 
 
 async def _past_events(control: Control, *, follow: bool) -> AsyncIterator[Event]:

@@ -62,7 +62,7 @@ class FakeControl:
         self.view = ConfigView("/home/you/.omlx/omlx.toml", [], [OriginValue("server.listen", "x")])
         self.patches: list[SettingsPatch] = []
         self.refusal: OmlxError | None = None
-        self.reload_lag = False  # a reload is accepted, but its generation is not yet in force
+        self.lags = False  # what is accepted is not yet in force
         self.followers: set[asyncio.Queue[Any]] = set()
         self.followed = asyncio.Event()  # somebody follows
         self.unfollowed = asyncio.Event()  # somebody has ceased to
@@ -118,19 +118,14 @@ class FakeControl:
 
     async def reload(self) -> Accepted:
         self._check()
-        generation = self.current.generation + 1
-        observed = self.current.observed_generation if self.reload_lag else generation
-        self.set_status(generation=generation, observed_generation=observed)
-        return Accepted(generation, True)
+        return self._accept()
 
     async def patch_settings(self, patch: SettingsPatch) -> Accepted:
         self._check()
         self.patches.append(patch)
-        generation = self.current.generation + 1
-        self.set_status(generation=generation, observed_generation=generation)
         if "pin" in patch.set:
             self.set_model(patch.model, pin=patch.set["pin"])
-        return Accepted(generation, True)
+        return self._accept()
 
     async def load(self, model: str) -> Accepted:
         self._check()
@@ -158,6 +153,12 @@ class FakeControl:
     def _check(self) -> None:
         if self.refusal is not None:
             raise self.refusal
+
+    def _accept(self) -> Accepted:
+        generation = self.current.generation + 1
+        observed = self.current.observed_generation if self.lags else generation
+        self.set_status(generation=generation, observed_generation=observed)
+        return Accepted(generation, True)
 
     def _known(self, model_id: str) -> ModelStatus:
         for model in self.current.models:

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from omlxd import __version__
-from omlxd.control.app import HANDLERS, find_model
+from omlxd.control.app import HANDLERS
+from omlxd.control.lookup import find_model
 from omlxd.control.wire import RequestStatus, SettingsPatch
 from omlxd.errors import BY_CODE, ModelNotFound, OmlxError, QueueFull, SpecInvalid
 from omlxd.spec.report import OriginValue

@@ -1,0 +1,122 @@
+"""`omlxctl wait`, and --wait of others, against a real Unix socket."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from omlxd.control.wire import Condition
+from tests.fakes.control_socket import serving
+from tests.fakes.ctl import Ctl, Done
+from tests.fakes.fake_control import TIME, FakeControl, a_model
+
+# ------------------------------------------------------------------ wait
+
+
+async def test_waiting_ends_when_it_is_so(up: Ctl, fake_daemon: FakeControl) -> None:
+    """wait MODEL --for ready follows the model until it is."""
+    async with up.running("wait", "Alpha", "--for", "ready") as running:
+        await fake_daemon.followed.wait()
+        fake_daemon.set_model("org/Alpha", phase="loading")
+        fake_daemon.set_model("org/Alpha", phase="ready")
+        assert await running.done() == Done(0, "", "")
+
+
+async def test_a_wait_that_times_out_says_what_is_missing(
+    up: Ctl, fake_daemon: FakeControl
+) -> None:
+    """Exit 5 comes with the phase and the daemon's reason."""
+    fake_daemon.set_model("org/Alpha", phase="starting", reason="waits for 3GB of memory")
+    done = await up("wait", "org/Alpha", "--for", "ready", "--timeout", "0.3s")
+    assert (done.code, done.err) == (
+        5,
+        "omlxctl: timed out after 0.3s: org/Alpha is starting, not ready: "
+        "waits for 3GB of memory\n",
+    )
+
+
+async def test_a_failed_model_ends_the_wait(up: Ctl, fake_daemon: FakeControl) -> None:
+    """A model that fails is exit 1 at once, with the reason."""
+    async with up.running("wait", "org/Alpha") as running:
+        await fake_daemon.followed.wait()
+        why = Condition("Ready", "False", "LoadFailed", "weights are corrupt", TIME)
+        fake_daemon.set_model("org/Alpha", phase="failed", conditions=[why])
+        done = await running.done()
+    assert done.code == 1
+    assert done.err.startswith("omlxctl: org/Alpha is failed, not ready: weights are corrupt\n")
+
+
+async def test_waiting_for_the_daemon(up: Ctl, fake_daemon: FakeControl) -> None:
+    """Without a MODEL the pinned ones count; --json prints the snapshot that ended the wait."""
+    done = await up("wait", "--json")
+    assert (done.code, json.loads(done.out)["generation"]) == (0, 3)
+    fake_daemon.set_model("Beta", phase="loading")
+    assert (await up("wait", "--timeout", "0.2s")).code == 5
+    assert (await up("wait", "--all", "--for", "absent", "--timeout", "0.2s")).code == 5
+
+
+async def test_waiting_survives_a_restart(down: Ctl, fake_daemon: FakeControl) -> None:
+    """A daemon that comes up late, or goes away and comes back, is waited for."""
+    path = down.home / "run" / "omlxd.sock"
+    async with down.running("wait", "org/Alpha") as running:
+        async with serving(fake_daemon, path):
+            await fake_daemon.followed.wait()
+        fake_daemon.set_model("org/Alpha", phase="ready")
+        async with serving(fake_daemon, path):
+            assert await running.done() == Done(0, "", "")
+
+
+async def test_models_not_yet_found_are_waited_for(up: Ctl, fake_daemon: FakeControl) -> None:
+    """A daemon that has just come up may not know the model yet; later it is exit 4."""
+    fake_daemon.set_status(uptime_s=0.5)
+    async with up.running("wait", "Gamma") as running:
+        await fake_daemon.followed.wait()
+        fake_daemon.set_status(models=[a_model("Gamma", phase="ready")])
+        assert (await running.done()).code == 0
+    fake_daemon.set_status(uptime_s=60.0)
+    assert (await up("wait", "Delta")).code == 4
+
+
+@pytest.mark.parametrize(
+    "args", [("--for", "redy"), ("--timeout", "soon"), ("M", "--all"), ("--for", "")]
+)
+async def test_a_wait_for_nothing_known_is_usage(up: Ctl, args: tuple[str, ...]) -> None:
+    """An unknown phase, a time that is none, and a MODEL with --all are exit 2."""
+    assert (await up("wait", *args)).code == 2
+
+
+# ------------------------------------------------------------------ --wait
+
+
+async def test_pin_can_wait_for_the_model(up: Ctl, fake_daemon: FakeControl) -> None:
+    """pin --wait comes back when the model is ready."""
+    async with up.running("pin", "org/Alpha", "--wait") as running:
+        assert await running.line() == "accepted (generation 4)\n"
+        fake_daemon.set_model("org/Alpha", phase="loading")
+        fake_daemon.set_model("org/Alpha", phase="ready")
+        assert await running.done() == Done(0, "", "")
+
+
+@pytest.mark.parametrize(("command", "phase"), [("load", "ready"), ("unload", "absent")])
+async def test_load_and_unload_can_wait(
+    up: Ctl, fake_daemon: FakeControl, command: str, phase: str
+) -> None:
+    """load --wait ends when the model is ready, unload --wait when it is absent."""
+    async with up.running(command, "org/Alpha", "--wait") as running:
+        assert await running.line() == f"{command} of org/Alpha accepted\n"
+        fake_daemon.set_model("org/Alpha", phase=phase)
+        assert await running.done() == Done(0, "", "")
+
+
+async def test_a_change_is_waited_for_until_it_is_in_force(
+    up: Ctl, fake_daemon: FakeControl
+) -> None:
+    """A model that is ready under the old generation does not end pin --wait."""
+    fake_daemon.lags = True
+    async with up.running("pin", "Beta", "--wait") as running:
+        await running.line()
+        await fake_daemon.followed.wait()
+        assert fake_daemon.current.observed_generation == 3
+        fake_daemon.set_status(observed_generation=4)
+        assert (await running.done()).code == 0

@@ -1,0 +1,150 @@
+"""What `omlxctl status` prints."""
+
+from __future__ import annotations
+
+import click
+import pytest
+
+from omlxctl.statusview import is_trouble, model_lines, model_rows, status_lines
+from omlxd.control.wire import Condition, ConfigStatus, MemoryStatus
+from omlxd.spec.report import Problem
+from tests.fakes.fake_control import TIME, a_model, a_status
+
+
+def plain(lines: list[str]) -> list[str]:
+    return [click.unstyle(line) for line in lines]
+
+
+def condition(kind: str, status: str, reason: str = "Because", message: str = "why") -> Condition:
+    return Condition(kind, status, reason, message, TIME)  # type: ignore[arg-type]
+
+
+def test_a_healthy_daemon_is_four_lines_and_a_table() -> None:
+    """The head names version, pid, uptime, listeners, file and memory; then the models."""
+    loaded = a_model(
+        "org/Alpha",
+        phase="ready",
+        pid=4300,
+        footprint_bytes=3 << 29,
+        max_context=32768,
+        running=2,
+        ttl_s=1800.0,
+        expires_in_s=600.0,
+    )
+    pinned = a_model("Beta", phase="loading", pin=True, waiting=1, reason="no room")
+    status = a_status(
+        loaded, pinned, memory=MemoryStatus(8 << 30, 3 << 29, 1 << 20), version="0.1.0"
+    )
+    assert plain(status_lines(status)) == [
+        "omlxd 0.1.0  pid 4242  up 12s  generation 3",
+        "listen  127.0.0.1:8000",
+        "config  /home/you/.omlx/omlx.toml  valid",
+        "memory  1.5GB of 8GB  hot 1MB  cold 0B",
+        "",
+        "MODEL      KIND  PHASE    PIN  SIZE   CONTEXT  RUN  WAIT  TTL  EXPIRES  PID   REASON",
+        "org/Alpha  llm   ready    -    1.5GB  32768    2    0     30m  10m      4300  -",
+        "Beta       llm   loading  pin  -      -        0    1     -    -        -     no room",
+    ]
+
+
+def test_an_invalid_configuration_is_in_the_first_lines() -> None:
+    """Problems stand with file, line and column; what goes on is said."""
+    problem = Problem("omlx.toml", 3, 1, "tll", "unknown key", 'did you mean "ttl"?')
+    lines = plain(status_lines(a_status(config=ConfigStatus("omlx.toml", False, [problem]))))
+    assert lines[2:5] == [
+        "config  omlx.toml  INVALID, the last good state stays in force",
+        "  omlx.toml:3:1: unknown key",
+        '      did you mean "ttl"?',
+    ]
+    assert lines[-1] == "no models"
+
+
+def test_a_generation_not_yet_in_force_is_shown() -> None:
+    """Two numbers where the accepted spec is ahead of what runs."""
+    head = status_lines(a_status(generation=4, observed_generation=3))[0]
+    assert head.endswith("generation 4 (3 in force)")
+
+
+def test_only_what_is_amiss_is_shown() -> None:
+    """Conditions as they should be stay out of the way."""
+    status = a_status(
+        conditions=[
+            condition("Ready", "True"),
+            condition("ListenDrift", "False"),
+            condition("Reconciled", "False", "Waiting", "Beta waits"),
+            condition("MemoryPressure", "True", "AboveLimit", "9GB of 8GB"),
+        ]
+    )
+    shown = [line for line in plain(status_lines(status)) if line.startswith("!")]
+    assert shown == [
+        "! Reconciled=False  Waiting: Beta waits",
+        "! MemoryPressure=True  AboveLimit: 9GB of 8GB",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "trouble"),
+    [
+        ("Ready", "True", False),
+        ("Ready", "False", True),
+        ("Ready", "Unknown", True),
+        ("CrashLoop", "True", True),
+        ("CrashLoop", "False", False),
+        ("CrashLoop", "Unknown", True),
+    ],
+)
+def test_polarity_of_conditions(kind: str, status: str, trouble: bool) -> None:
+    """Some conditions should be True and some False; none should be Unknown."""
+    assert is_trouble(condition(kind, status)) is trouble
+
+
+def test_a_model_that_never_leaves_says_never() -> None:
+    """No ttl is "never"; a pinned model has none to show."""
+    never, pinned = model_rows([a_model("A"), a_model("B", pin=True)])[1:]
+    assert (never.split()[8], pinned.split()[8]) == ("never", "-")
+
+
+def test_a_running_model_shows_what_is_amiss() -> None:
+    """Where the daemon gives no reason, the first condition amiss does; not for an absent one."""
+    conditions = [condition("Ready", "True"), condition("Batching", "False", "OneAtATime")]
+    running, absent = model_rows(
+        [
+            a_model("A", phase="ready", conditions=conditions),
+            a_model("B", conditions=conditions),
+        ]
+    )[1:]
+    assert (running.split()[-1], absent.split()[-1]) == ("OneAtATime", "-")
+
+
+def test_one_model_with_all_that_is_known() -> None:
+    """Facts line by line, then its conditions."""
+    model = a_model(
+        "A",
+        aliases=["a", "b"],
+        path="/m/A",
+        ttl_s=60.0,
+        idle_s=4.0,
+        conditions=[condition("Ready", "False", "NotWanted", "")],
+    )
+    assert plain(model_lines(model)) == [
+        "A",
+        "  kind      llm",
+        "  phase     absent",
+        "  reason    -",
+        "  pinned    no",
+        "  aliases   a, b",
+        "  path      /m/A",
+        "  pid       -",
+        "  memory    -",
+        "  weights   -",
+        "  context   -",
+        "  running   0",
+        "  waiting   0",
+        "  ttl       1m",
+        "  idle      4s",
+        "  expires   -",
+        "  restarts  0",
+        "",
+        "CONDITION  STATUS  REASON     MESSAGE",
+        "Ready      False   NotWanted  -",
+    ]
