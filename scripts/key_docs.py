@@ -73,11 +73,7 @@ def limit(key: Key) -> str:
     """What this version accepts of a key whose feature is not there; "" = everything."""
     if key.built:
         return ""
-    extra = key.field.json_schema_extra
-    assert isinstance(extra, dict)
-    also = extra["also"]
-    assert isinstance(also, list)
-    return " or ".join(["only the default", *map(toml, also)])
+    return " or ".join(["only the default", *map(toml, key.also)])
 
 
 def groups() -> Iterator[tuple[tuple[str, ...], list[Key]]]:

@@ -7,10 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.support.models import TINY_LLMS, make_scripted, make_tiny
 
 MakeScripted = Callable[[Mapping[str, Sequence[str | int]]], Path]
+
+# The same examples in every run, however loaded the machine is.
+settings.register_profile("house", deadline=None, derandomize=True)
+settings.load_profile("house")
 
 # OpenBLAS rounds differently with the batch; without it a row in a batch equals a row alone.
 os.environ.pop("LD_PRELOAD", None)

@@ -22,15 +22,18 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """One key of the schema. `default` is as written in TOML; None = no default."""
+    """One key of the schema. `default` is as written in TOML; None = no default.
+
+    A key that is not built takes only its default and the values in `also`.
+    """
 
     path: Path
     default: Any
     reload: Reload
     doc: str
     built: bool
+    also: tuple[Any, ...]
     secret: bool
-    field: FieldInfo
 
 
 def dotted(path: Path) -> str:
@@ -103,8 +106,8 @@ def _keys_of(table: type[Table], base: Path, *, built: bool) -> Iterator[Key]:
                 reload=extra["reload"],
                 doc=field.description or "",
                 built=is_built,
+                also=tuple(extra["also"]),
                 secret=extra["secret"],
-                field=field,
             )
 
 

@@ -33,6 +33,16 @@ class Calls:
         assert self.queue.empty()
 
 
+class ObservedWatcher(FileWatcher):
+    """Tells each time it has looked at the files."""
+
+    looks: asyncio.Queue[None]
+
+    def _snapshot(self) -> tuple[object, ...]:
+        self.looks.put_nowait(None)
+        return super()._snapshot()
+
+
 @asynccontextmanager
 async def watching(
     home: Path, *, config: Path | None = None, poll_s: float = NEVER_S
@@ -120,15 +130,21 @@ async def test_deleting_and_permissions_are_noticed(home: Path) -> None:
 
 
 async def test_reading_and_other_files_are_no_change(home: Path) -> None:
-    """Our own reads and files beside cause nothing: the next callback is that of a real save."""
-    async with watching(home, poll_s=0.02) as calls:
-        load_sources(home, home / "omlx.toml")
-        (home / "other.txt").write_text("x")
-        (home / "omlx.d" / "note.txt").write_text("x")
-        await asyncio.sleep(0.5)  # more than any settling takes
-        assert calls.queue.empty()
-        save_over(home / "omlx.toml", "a = 2\n")
-        await calls.one()
+    """Our own reads and files beside it are looked at, and are no reason to call."""
+    calls = Calls()
+    watcher = ObservedWatcher(home, home / "omlx.toml", calls, poll_s=0.02)
+    watcher.looks = asyncio.Queue()
+    task = asyncio.create_task(watcher.run())
+    await watcher.armed.wait()
+    load_sources(home, home / "omlx.toml")
+    (home / "other.txt").write_text("x")
+    (home / "omlx.d" / "note.txt").write_text("x")
+    for _ in range(5):
+        await asyncio.wait_for(watcher.looks.get(), 10)
+    assert calls.queue.empty()
+    save_over(home / "omlx.toml", "a = 2\n")
+    await calls.one()
+    task.cancel()
 
 
 async def test_a_swapped_link_is_noticed(home: Path, tmp_path: Path) -> None:
@@ -294,19 +310,19 @@ async def test_other_model_folders_are_no_change(tmp_path: Path) -> None:
     for name in ("one", "two", "two/model"):
         (tmp_path / name).mkdir()
     folders, calls = [tmp_path / "one"], Calls()
-    asked = asyncio.Event()
+    asked: asyncio.Queue[Path] = asyncio.Queue()
 
     def current() -> list[Path]:
-        if folders[0].name == "two":
-            asked.set()
+        asked.put_nowait(folders[0])
         return list(folders)
 
     watcher = ModelFolderWatcher(current, calls, poll_s=0.02)
     task = asyncio.create_task(watcher.run())
     await watcher.armed.wait()
     folders[0] = tmp_path / "two"
-    await asyncio.wait_for(asked.wait(), 10)
-    await asyncio.sleep(0.1)
+    for _ in range(3):
+        while await asyncio.wait_for(asked.get(), 10) != folders[0]:
+            pass
     assert calls.queue.empty()
     os.mkdir(tmp_path / "two" / "other")
     await calls.one()
