@@ -23,7 +23,7 @@ from demo_home import MODEL, ROOT, free_port, save_spec
 HOME = ROOT / ".demo"
 BIN = ROOT / ".venv" / "bin"
 QUESTION = "What is the capital of France?"
-START_TIMEOUT_S = 180.0
+START_TIMEOUT_S = 120.0
 
 
 class DemoFailed(Exception):
@@ -201,7 +201,7 @@ def _say(text: str) -> None:
 
 def _print_logs() -> None:
     for log in (HOME / "stderr.log", HOME / "logs" / "server.log"):
-        if log.is_file():
+        if log.is_file() and log.stat().st_size:
             lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
             print(f"\n{log}:", *lines[-25:], sep="\n", file=sys.stderr)
 
