@@ -118,6 +118,8 @@ class ConfigStore:
         if released:
             sources = load_sources(self.home, self.path)
         fresh, problems = read_sources(sources, self.home)
+        if fresh is not None and self._has_vanished(sources):
+            fresh, problems = None, (_vanished(self.path),)
         before, self.problems = self.problems, problems
         if fresh is None:
             return Outcome(released=released, rejected=problems != before)
@@ -134,6 +136,11 @@ class ConfigStore:
             released=released,
             notes=self._keep(sources),
         )
+
+    def _has_vanished(self, sources: Sources) -> bool:
+        """A file that was in force and is not there: most likely an accident, never an order."""
+        was_there = self.in_force is not None and self.in_force.sources.main is not None
+        return was_there and sources.main is None
 
     def _release(self, sources: Sources) -> list[tuple[str, str]]:
         """Last writer wins: what a save of omlx.toml changed is no longer overridden."""
@@ -196,6 +203,11 @@ class ConfigStore:
         candidate = Sources(sources.config, main, sources.drop_ins)
         fresh, problems = read_sources(candidate, self.home)
         return (fresh.spec if fresh else None), problems
+
+
+def _vanished(path: Path) -> Problem:
+    hint = "put it back; an empty file stands for the defaults"
+    return Problem(str(path), 1, 1, "", "is gone", hint)
 
 
 def _with_override(sources: Sources, home: Path, text: str) -> Sources:
