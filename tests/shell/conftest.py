@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from omlxd.control.wire import ConfigStatus
-from tests.fakes.control_socket import serving, short_home
-from tests.fakes.ctl import Ctl
 from tests.fakes.fake_control import FakeControl, a_model
+from tests.support.control_socket import serving, short_home
+from tests.support.ctl import Ctl
 
 
 @pytest.fixture

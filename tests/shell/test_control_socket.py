@@ -16,8 +16,8 @@ from omlxd.control.lookup import find_model
 from omlxd.control.wire import RequestStatus, SettingsPatch
 from omlxd.errors import BY_CODE, ModelNotFound, OmlxError, QueueFull, SpecInvalid
 from omlxd.spec.report import OriginValue
-from tests.fakes.control_socket import Answer, ask, serving, short_home
 from tests.fakes.fake_control import FakeControl, a_model, invalid
+from tests.support.control_socket import Answer, ask, serving, short_home
 
 
 @pytest.fixture

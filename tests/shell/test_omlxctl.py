@@ -12,9 +12,9 @@ import pytest
 from omlxctl.client import SUN_PATH_BYTES
 from omlxd.control.wire import RequestStatus, SettingsPatch
 from omlxd.errors import Conflict, ModelUnavailable
-from tests.fakes.control_socket import serving
-from tests.fakes.ctl import Ctl, Done
 from tests.fakes.fake_control import TIME, FakeControl, invalid
+from tests.support.control_socket import serving
+from tests.support.ctl import Ctl, Done
 
 # ------------------------------------------------------------------ which daemon
 

@@ -7,9 +7,9 @@ import json
 import pytest
 
 from omlxd.control.wire import Condition
-from tests.fakes.control_socket import serving
-from tests.fakes.ctl import Ctl, Done
 from tests.fakes.fake_control import TIME, FakeControl, a_model
+from tests.support.control_socket import serving
+from tests.support.ctl import Ctl, Done
 
 # ------------------------------------------------------------------ wait
 

@@ -36,7 +36,7 @@ class Running:
         self._process.send_signal(number)
 
     async def done(self, stdin: str = "") -> Done:
-        out, err = await self._process.communicate(stdin.encode())
+        out, err = await self._process.communicate(stdin.encode() or None)
         return Done(self._process.returncode, (out or b"").decode(), err.decode())
 
     async def close(self) -> None:
@@ -56,6 +56,7 @@ class Ctl:
         self,
         *args: str,
         env: Mapping[str, str] | None = None,
+        stdin: int = asyncio.subprocess.PIPE,
         stdout: int = asyncio.subprocess.PIPE,
     ) -> AsyncIterator[Running]:
         """Started, and killed at the end if it still runs."""
@@ -65,7 +66,7 @@ class Ctl:
             *args,
             cwd=ROOT,
             env=inherited | {"OMLX_HOME": str(self.home)} | dict(env or {}),
-            stdin=asyncio.subprocess.PIPE,
+            stdin=stdin,
             stdout=stdout,
             stderr=asyncio.subprocess.PIPE,
         )
