@@ -205,6 +205,18 @@ def test_live_settings_reach_the_engine_and_the_next_request(side: Side) -> None
     assert side.factory.engine.live == LiveSettings(max_context=2)
 
 
+def test_settings_that_change_while_the_weights_load_count(side: Side) -> None:
+    """Loaded tells the window that is served when it is sent."""
+    side.load()
+    side.text.put(Configure(LiveSettings(max_context=16)))
+    side.submit()
+    side.frame()
+    side.factory.engine.facts.set_result(FACTS)
+    loaded = side.frame()
+    assert isinstance(loaded, Loaded)
+    assert loaded.max_context == 16
+
+
 def test_figures_of_the_engine_are_passed_on(side: Side) -> None:
     """One Stats frame for each report."""
     side.load()

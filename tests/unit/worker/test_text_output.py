@@ -102,6 +102,16 @@ def test_log_probabilities_wait_with_their_text() -> None:
         assert "".join(entry.token for entry in event.logprobs or []) == event.text
 
 
+def test_the_parts_of_a_character_are_reported_together() -> None:
+    """Tokens that are bytes of one character wait for the delta that shows it."""
+    tokens = encode("\U0001f600")
+    assert len(tokens) == 4
+    [delta, finished] = run(outs(tokens), has_logprobs=True)
+    assert isinstance(delta, Delta)
+    assert [entry.bytes_ for entry in delta.logprobs or []] == [b"\xf0", b"\x9f", b"\x98", b"\x80"]
+    assert isinstance(finished, Finished)
+
+
 def test_a_token_tells_its_alternatives() -> None:
     """Alternatives are named by their own text, also the special ones."""
     [token] = encode("a")
