@@ -47,16 +47,20 @@ def load_weights(load: LoadSettings) -> Loaded:
     try:
         model, _ = load_model(folder, trust_remote_code=load.trust_remote_code)
         mx.eval(model.parameters())
-    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except Exception as error:
         raise LoadError(
-            f"{load.model_id}: {folder} is not a model mlx-lm can load: {error}", permanent=True
-        ) from error
-    except (RuntimeError, OSError, MemoryError, ImportError) as error:
-        raise LoadError(
-            f"{load.model_id}: loading {folder} failed: {error}", permanent=False
+            f"{load.model_id}: loading {folder} failed: {type(error).__name__}: {error}",
+            permanent=not _may_pass(error),
         ) from error
     weights_bytes = sum(value.nbytes for _, value in tree_flatten(model.parameters()))
     return Loaded(model, weights_bytes)
+
+
+def _may_pass(error: Exception) -> bool:
+    """Short memory and failing disks come and go; everything else is in the files."""
+    if isinstance(error, RuntimeError):  # MLX's own, also when it cannot allocate
+        return not str(error).startswith("[load")
+    return isinstance(error, MemoryError | OSError) and not isinstance(error, FileNotFoundError)
 
 
 def refuse_remote_code(folder: Path, *, trusted: bool) -> None:
