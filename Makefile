@@ -44,7 +44,7 @@ check: setup
 	@scripts/check
 
 bench: setup model
-	@for script in benchmarks/*.py; do .venv/bin/python $$script || exit 1; done
+	@scripts/bench
 
 clean:
 	rm -rf .venv .demo .omlx .models build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache \
