@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -34,18 +34,20 @@ class CtlError(Exception):
         exit_code: int = FAILED,
         hint: str = "",
         problems: Sequence[Problem] = (),
+        texts: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
         self.exit_code = exit_code
         self.hint = hint
         self.problems = tuple(problems)
+        self.texts = texts or {}  # of the files that problems name, where they are at hand
 
     def show(self) -> None:
         from omlxctl.render import problem_lines
 
         click.echo(f"omlxctl: {self.message}", err=True)
         for problem in self.problems:
-            click.echo("\n".join(problem_lines(problem)), err=True)
+            click.echo("\n".join(problem_lines(problem, self.texts)), err=True)
         if self.hint:
             click.echo(f"  {self.hint}", err=True)

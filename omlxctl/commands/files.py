@@ -59,7 +59,8 @@ def diff(target: Target, file: str | None) -> int:
     FILE is omlx.toml as it is on disk by default. Exit code 0 means nothing, 1 that it differs.
     """
     path = target.config_path()
-    body = _plan(target.client(), _text(file, path), path)
+    text = _text(file, path)
+    body = _plan(target.client(), text, path)
     plan = decode(body, PlanResult)
     if target.json:
         emit(body)
@@ -67,7 +68,7 @@ def diff(target: Target, file: str | None) -> int:
         from omlxctl.render import plan_lines
 
         click.echo("\n".join(plan_lines(plan)))
-    _refuse_invalid(plan, file or str(path))
+    _refuse_invalid(plan, file or str(path), {str(path): text})
     return exits.FAILED if plan.changes else exits.OK
 
 
@@ -84,7 +85,7 @@ def apply(target: Target, file: str) -> None:
     """
     client, path = target.client(), target.config_path()
     text = _text(file, path)
-    _refuse_invalid(decode(_plan(client, text, path), PlanResult), file)
+    _refuse_invalid(decode(_plan(client, text, path), PlanResult), file, {str(path): text})
     replace(path, text)
     _reload(target, client)
 
@@ -116,9 +117,15 @@ def _plan(client: Client, text: str, path: Path) -> bytes:
     return client.call("POST", "/v1/plan", PlanRequest(text, str(path)))
 
 
-def _refuse_invalid(plan: PlanResult, file: str) -> None:
-    if not plan.valid:
-        raise CtlError(f"{file} cannot be applied", exit_code=exits.INVALID, problems=plan.problems)
+def _refuse_invalid(plan: PlanResult, file: str, texts: dict[str, str]) -> None:
+    if plan.valid:
+        return
+    raise CtlError(
+        f"{'standard input' if file == '-' else file} cannot be put in force",
+        exit_code=exits.INVALID,
+        problems=plan.problems,
+        texts=texts,
+    )
 
 
 def _reload(target: Target, client: Client) -> None:

@@ -98,7 +98,9 @@ async def test_diff_tells_differences_by_exit_code(up: Ctl, config: Path) -> Non
 async def test_diff_of_a_broken_file_is_exit_7(up: Ctl, config: Path) -> None:
     """diff prints the problems; with --json they are in the document too."""
     config.write_text("[")
-    assert (await up("diff")).code == 7
+    done = await up("diff")
+    assert (done.code, done.out) == (7, "")
+    assert done.err.splitlines()[2:] == ["    [", "    ^", "    write TOML"]
     done = await up("diff", "--json")
     assert (done.code, json.loads(done.out)["valid"]) == (7, False)
 

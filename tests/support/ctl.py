@@ -36,7 +36,8 @@ class Running:
         self._process.send_signal(number)
 
     async def done(self, stdin: str = "") -> Done:
-        out, err = await self._process.communicate(stdin.encode() or None)
+        given = None if self._process.stdin is None else stdin.encode()
+        out, err = await self._process.communicate(given)
         return Done(self._process.returncode, (out or b"").decode(), err.decode())
 
     async def close(self) -> None:
