@@ -230,6 +230,24 @@ def test_a_long_wait_takes_a_turn_from_busy_engines() -> None:
     assert (then.actions, then.requeue_after) == ((), None)
 
 
+def test_a_turn_is_taken_from_no_more_engines_than_needed() -> None:
+    """While one that suffices drains already, or drains for another, nobody else must."""
+    wanted = desired(spec("A"), spec("B", estimate_bytes=60), spec("C"), limit=110)
+    draining = engine("draining", footprint_bytes=50, in_flight=1, leaving="turn")
+    seen = observed(A=draining, B=_waits(0.0), C=_busy("C", 50))
+    assert plan(wanted, seen, NOW).actions == ()
+    both = desired(*(spec(name, estimate_bytes=60) for name in "ABCD"), limit=200)
+    seen = observed(A=_busy("A", 90), B=_waits(0.0), C=_waits(1.0), D=_busy("D", 90))
+    assert plan(both, seen, NOW).actions == (DrainEngine("A", "turn"),)
+
+
+def test_no_turn_is_taken_from_a_load() -> None:
+    """What has not served anyone yet keeps its turn."""
+    wanted = desired(spec("A"), spec("B", estimate_bytes=60))
+    loading = engine("loading", reserved_bytes=50, in_flight=1)
+    assert plan(wanted, observed(A=loading, B=_waits(0.0)), NOW).actions == ()
+
+
 def test_no_turn_is_taken_from_a_pin() -> None:
     """A pinned engine is never drained to make room, however long someone waits."""
     wanted = desired(
