@@ -9,7 +9,7 @@ from omlxd.control.lookup import find_model
 from omlxd.control.wire import Condition, ModelStatus, Status
 from omlxd.errors import ModelNotFound
 
-COMING_UP_S = 10.0  # how long a daemon may take to come up and find its models
+FIRST_SCAN_S = 5.0  # how long a daemon that has just come up may take to find its models
 PHASES = ("ready", "absent", "backoff", "failed")  # those an engine can rest in
 
 
@@ -18,6 +18,7 @@ class Verdict:
     done: bool
     why: str = ""  # what is missing
     hopeless: bool = False  # it cannot come by waiting
+    unknown: bool = False  # no such model yet, of a daemon that has just come up
 
 
 def judge_model(status: Status, model_id: str, goal: str) -> Verdict:
@@ -45,15 +46,14 @@ class NamedModel:
         self._id: str | None = None
 
     def judge(self, status: Status, goal: str) -> Verdict:
-        """Raises ModelNotFound, but not of a daemon that has just come up."""
+        """Raises ModelNotFound, but only of a daemon that has had time to look for models."""
         if self._id is None:
             try:
                 self._id = find_model(status.models, self._name).id
             except ModelNotFound as error:
-                # It may not have looked through its model folders yet.
-                if status.uptime_s > COMING_UP_S:
+                if status.uptime_s > FIRST_SCAN_S:
                     raise
-                return Verdict(False, error.message)
+                return Verdict(False, error.message, unknown=True)
         return judge_model(status, self._id, goal)
 
 

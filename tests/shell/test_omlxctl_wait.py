@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 
 from omlxd.control.wire import Condition
@@ -74,8 +75,13 @@ async def test_models_not_yet_found_are_waited_for(up: Ctl, fake_daemon: FakeCon
         await fake_daemon.followed.wait()
         fake_daemon.set_status(models=[a_model("Gamma", phase="ready")])
         assert (await running.done()).code == 0
-    fake_daemon.set_status(uptime_s=60.0)
-    assert (await up("wait", "Delta")).code == 4
+    assert (await up("wait", "Delta", "--timeout", "0.2s")).code == 4
+    fake_daemon.followed.clear()
+    async with up.running("wait", "Delta") as running:
+        await fake_daemon.followed.wait()
+        fake_daemon.current = msgspec.structs.replace(fake_daemon.current, uptime_s=60.0)
+        done = await running.done()
+    assert (done.code, done.err) == (4, "omlxctl: no model named 'Delta'; models: Gamma\n")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from omlxctl.verdicts import (
+    FIRST_SCAN_S,
     PHASES,
+    NamedModel,
     Verdict,
     judge_all,
     judge_daemon,
@@ -13,6 +15,7 @@ from omlxctl.verdicts import (
     judge_model,
 )
 from omlxd.control.wire import Condition
+from omlxd.errors import ModelNotFound
 from tests.fakes.fake_control import TIME, a_model, a_status
 
 
@@ -87,3 +90,21 @@ def test_a_generation_is_in_force_when_observed() -> None:
     status = a_status(generation=5, observed_generation=4)
     assert judge_generation(status, 4).done
     assert judge_generation(status, 5) == Verdict(False, "generation 4 is in force, not 5")
+
+
+def test_a_name_is_resolved_once() -> None:
+    """The snapshot that first has the model decides which one is meant, for good."""
+    named = NamedModel("M")
+    assert named.judge(a_status(a_model("a/M")), "ready").why == "a/M is absent, not ready"
+    both = a_status(a_model("a/M", phase="ready"), a_model("b/M"))
+    assert named.judge(both, "ready").done
+    assert named.judge(a_status(a_model("b/M")), "ready").hopeless
+
+
+def test_an_unknown_model_is_an_error_but_not_at_once() -> None:
+    """A daemon that has just come up may still find it; one that had time to look may not."""
+    named = NamedModel("M")
+    young = named.judge(a_status(uptime_s=FIRST_SCAN_S), "ready")
+    assert (young.done, young.unknown, young.hopeless) == (False, True, False)
+    with pytest.raises(ModelNotFound):
+        named.judge(a_status(uptime_s=FIRST_SCAN_S + 1), "ready")
