@@ -32,13 +32,16 @@ class Pace:
         token_s = max(seconds - decode_s, seconds * 0.1) / prefill_tokens
         self.token_s = _mixed(self.token_s, token_s, PREFILL_WEIGHT)
 
-    def step_tokens(self, *, cap: int, decode_rows: int) -> int:
-        """Prompt tokens of the next step, over all rows that prefill together."""
-        if decode_rows == 0:
+    def step_tokens(self, *, cap: int, decoding_lanes: int) -> int:
+        """Prompt tokens of the next step, over all rows that prefill together.
+
+        Lanes are stepped one after the other, so a stream waits for the decode of each.
+        """
+        if decoding_lanes == 0:
             return cap
         if not self.token_s:
             return min(MIN_STEP_TOKENS, cap)
-        fitting = int((STALL_S - (self.decode_s or 0.0)) / self.token_s)
+        fitting = int((STALL_S - decoding_lanes * (self.decode_s or 0.0)) / self.token_s)
         return min(max(fitting, MIN_STEP_TOKENS), cap)
 
 

@@ -70,7 +70,8 @@ class Scheduler:
         self.pace = Pace()
         self._bounds = bounds
         self._cost = cost
-        self._rows: dict[RowKey, Row] = {}  # in order of arrival
+        self._waiting: dict[RowKey, Row] = {}  # in order of arrival
+        self._running: dict[RowKey, Row] = {}
         self._leaving: list[Removal] = []  # for the next plan
         self._arrivals = 0
 
@@ -82,14 +83,17 @@ class Scheduler:
 
     def submit(self, specs: Sequence[RowSpec]) -> None:
         for spec in specs:
-            assert spec.key not in self._rows, spec.key
-            self._rows[spec.key] = Row(spec=spec, order=self._arrivals)
+            assert spec.key not in self._waiting, spec.key
+            assert spec.key not in self._running, spec.key
+            self._waiting[spec.key] = Row(spec=spec, order=self._arrivals)
             self._arrivals += 1
 
     def cancel(self, request_id: str, index: int | None = None) -> list[RowKey]:
         """Forget a request, or one of its rows; gives the rows there were."""
         gone = [
-            key for key in self._rows if key.request_id == request_id and index in (None, key.index)
+            key
+            for key in (*self._running, *self._waiting)
+            if key.request_id == request_id and index in (None, key.index)
         ]
         for key in gone:
             self.row_ended(key)
@@ -97,13 +101,14 @@ class Scheduler:
 
     def row_ended(self, key: RowKey) -> None:
         """The row needs nothing more; a running one leaves its lane with the next plan."""
-        row = self._rows.pop(key)
-        if row.lane is not None:
+        if self._waiting.pop(key, None) is None:
+            row = self._running.pop(key)
+            assert row.lane is not None
             self._leaving.append(Removal(key, row.lane))
 
     def row_progressed(self, key: RowKey, computed_tokens: int) -> None:
         """So many of its prompt's tokens have been run; with all of them it decodes."""
-        row = self._rows[key]
+        row = self._running[key]
         row.computed_tokens = computed_tokens
         if row.remaining <= 0 and row.status == "prefill":
             row.move("decode", row.lane)
@@ -111,12 +116,12 @@ class Scheduler:
 
     def row_drew(self, key: RowKey) -> None:
         """One more output token."""
-        self._rows[key].output_tokens += 1
+        self._running[key].output_tokens += 1
 
     def prefill_failed(self, keys: Sequence[RowKey]) -> None:
         """These prefilled together and one of them broke the step: each runs alone next time."""
         for key in keys:
-            self._back_to_line(self._rows[key], alone=True)
+            self._back_to_line(self._running[key], alone=True)
 
     # ------------------------------------------------------------------ the plan
 
@@ -125,26 +130,24 @@ class Scheduler:
         self._preempt_overgrown()
         remove, self._leaving = self._leaving, []
         insert = self._insert_waiting()
-        prefilling = self._in("prefill")
+        prefilling = len(self._prefilling())
         tokens = self.step_tokens()
-        step = max(1, tokens // len(prefilling)) if prefilling else tokens
-        lanes = sorted({row.lane for row in self._rows.values() if row.lane is not None})
+        step = max(1, tokens // prefilling) if prefilling else tokens
         return StepPlan(
             refuse=refuse,
             remove=remove,
             insert=insert,
-            steps=[LaneStep(lane, step) for lane in lanes],
+            steps=[LaneStep(lane, step) for lane in sorted(self._lanes())],
         )
 
     def step_tokens(self) -> int:
         """Prompt tokens the next step may run, over all rows."""
-        return self.pace.step_tokens(
-            cap=self._bounds.prefill_cap, decode_rows=len(self._in("decode"))
-        )
+        decoding = {row.lane for row in self._running.values() if row.status == "decode"}
+        return self.pace.step_tokens(cap=self._bounds.prefill_cap, decoding_lanes=len(decoding))
 
     def _insert_waiting(self) -> list[Insertion]:
         insert = []
-        for row in self._in("waiting"):
+        for row in list(self._waiting.values()):
             if self.running >= self._bounds.max_rows:
                 break
             if not self._may_prefill(row):
@@ -152,15 +155,16 @@ class Scheduler:
             lane = self._place(row)
             if lane is None:
                 break  # memory comes back as rows end; nobody overtakes meanwhile
+            del self._waiting[row.spec.key]
+            self._running[row.spec.key] = row
             row.move("prefill", lane)
-            row.computed_tokens = 0
             max_tokens = min(row.spec.max_tokens, self._longest() - row.spec.prompt_tokens)
             insert.append(Insertion(row.spec.key, lane, max_tokens))
         return insert
 
     def _may_prefill(self, row: Row) -> bool:
         """Whether it may join the prompts being run: rule 1."""
-        others = self._in("prefill")
+        others = self._prefilling()
         if not others:
             return True
         if row.alone or any(other.alone for other in others):
@@ -191,7 +195,7 @@ class Scheduler:
         longest = self._longest()
         oversized = {
             row.spec.key.request_id: row.prefill_tokens
-            for row in self._in("waiting")
+            for row in self._waiting.values()
             if row.prefill_tokens >= longest
         }
         for request_id in oversized:
@@ -211,23 +215,23 @@ class Scheduler:
         if budget is None:
             return
         while self.running > 1 and self._kv_bytes() > budget:
-            youngest = max(self._running_rows(), key=lambda row: row.order)
+            youngest = max(self._running.values(), key=lambda row: row.order)
             self._back_to_line(youngest)
 
     # ------------------------------------------------------------------ reading
 
     @property
     def running(self) -> int:
-        return len(self._running_rows())
+        return len(self._running)
 
     @property
     def waiting(self) -> int:
-        return len(self._in("waiting"))
+        return len(self._waiting)
 
     @property
     def is_idle(self) -> bool:
         """Nothing to step and nothing to take out."""
-        return not self._rows and not self._leaving
+        return not self._running and not self._waiting and not self._leaving
 
     def row_stats(self) -> list[RowStats]:
         return [
@@ -238,37 +242,36 @@ class Scheduler:
                 computed_tokens=min(row.computed_tokens, row.spec.prompt_tokens),
                 output_tokens=row.output_tokens,
             )
-            for row in self._rows.values()
+            for row in (*self._running.values(), *self._waiting.values())
         ]
 
     def decoding(self, lane: int) -> int:
-        return sum(row.status == "decode" and row.lane == lane for row in self._rows.values())
+        """How many rows decode in a lane."""
+        return sum(row.status == "decode" and row.lane == lane for row in self._running.values())
 
     def check_integrity(self) -> None:
         """Raise AssertionError if the state contradicts itself."""
-        orders = [row.order for row in self._rows.values()]
+        orders = [row.order for row in self._waiting.values()]
         assert orders == sorted(orders)
-        for key, row in self._rows.items():
+        assert not self._waiting.keys() & self._running.keys()
+        for key, row in (*self._waiting.items(), *self._running.items()):
             assert key == row.spec.key
-            assert (row.lane is None) == (row.status == "waiting"), row
+            assert (row.lane is None) == (row.status == "waiting") == (key in self._waiting), row
             assert row.lane is None or 0 <= row.lane < MAX_LANES, row
             assert 0 <= row.resumed_at <= row.output_tokens, row
             assert (row.status == "decode") == (row.lane is not None and row.remaining <= 0), row
         left = [removal.key for removal in self._leaving if not removal.preempted]
         assert len(set(left)) == len(left)
         assert len(self._lanes()) <= MAX_LANES
-        alone = [row for row in self._in("prefill") if row.alone]
-        assert not alone or len(self._in("prefill")) == 1
+        prefilling = self._prefilling()
+        assert len(prefilling) <= 1 or not any(row.alone for row in prefilling)
 
-    def _in(self, status: str) -> list[Row]:
-        return [row for row in self._rows.values() if row.status == status]
-
-    def _running_rows(self) -> list[Row]:
-        return [row for row in self._rows.values() if row.lane is not None]
+    def _prefilling(self) -> list[Row]:
+        return [row for row in self._running.values() if row.status == "prefill"]
 
     def _lanes(self, *, horizon: bool = False) -> dict[int, list[int]]:
         lanes: dict[int, list[int]] = {}
-        for row in self._running_rows():
+        for row in self._running.values():
             assert row.lane is not None
             length = self._expected(row) if horizon else row.length
             lanes.setdefault(row.lane, []).append(length)
@@ -292,3 +295,7 @@ class Scheduler:
         row.resumed_at = row.output_tokens
         row.computed_tokens = 0
         row.alone = alone
+        del self._running[row.spec.key]
+        self._waiting[row.spec.key] = row
+        in_order = sorted(self._waiting.items(), key=lambda item: item[1].order)
+        self._waiting = dict(in_order)

@@ -158,9 +158,11 @@ class EngineLoop:
         return None
 
     def _forget(self, request_id: str, index: int | None = None) -> None:
-        for key in self._scheduler.cancel(request_id, index):
-            del self._runs[key]
-        if index is None:
+        self._scheduler.cancel(request_id, index)
+        for key in [key for key in self._runs if key.request_id == request_id]:
+            if index in (None, key.index):
+                del self._runs[key]
+        if not any(key.request_id == request_id for key in self._runs):
             self._unscheduled.discard(request_id)
 
     def _fail(self, request_id: str, error: OmlxError) -> None:
@@ -176,9 +178,9 @@ class EngineLoop:
             self._rested, self._rates = False, _Rates(self._clock())
         plan = self._scheduler.schedule()
         for request_id, error in plan.refuse:
-            self._fail_refused(request_id, error)
+            self._fail(request_id, error)
         for removal in plan.remove:
-            self._lanes[removal.lane].remove([removal.key])
+            self._lane(removal.lane).remove([removal.key])
         for insertion in plan.insert:
             self._insert(insertion)
         for step in plan.steps:
@@ -186,12 +188,6 @@ class EngineLoop:
         now = self._clock()
         if now - self._rates.since >= STATS_INTERVAL_S:
             self._report(now)
-
-    def _fail_refused(self, request_id: str, error: OmlxError) -> None:
-        for key in [key for key in self._runs if key.request_id == request_id]:
-            del self._runs[key]
-        self._unscheduled.discard(request_id)
-        self._listener.on_failed(request_id, error)
 
     def _insert(self, insertion: Insertion) -> None:
         run = self._runs.get(insertion.key)

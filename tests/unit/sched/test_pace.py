@@ -14,19 +14,25 @@ CAP = 256
 def test_the_cap_is_used_while_nobody_decodes() -> None:
     """Without a stream to stall there is nothing to be careful for."""
     pace = Pace(decode_s=10, token_s=10)
-    assert pace.step_tokens(cap=CAP, decode_rows=0) == CAP
+    assert pace.step_tokens(cap=CAP, decoding_lanes=0) == CAP
 
 
 def test_an_unmeasured_engine_starts_with_the_smallest_step() -> None:
     """The first prompt beside a stream runs 32 tokens, whatever they cost."""
-    assert Pace().step_tokens(cap=CAP, decode_rows=1) == MIN_STEP_TOKENS
-    assert Pace().step_tokens(cap=8, decode_rows=1) == 8
+    assert Pace().step_tokens(cap=CAP, decoding_lanes=1) == MIN_STEP_TOKENS
+    assert Pace().step_tokens(cap=8, decoding_lanes=1) == 8
 
 
 def test_the_step_fills_what_the_decode_leaves_of_the_stall() -> None:
     """At 2 ms a prompt token and 50 ms a decode, 100 tokens make a quarter second."""
     pace = Pace(decode_s=STALL_S - 0.2, token_s=0.002)
-    assert pace.step_tokens(cap=CAP, decode_rows=1) == pytest.approx(100, abs=1)
+    assert pace.step_tokens(cap=CAP, decoding_lanes=1) == pytest.approx(100, abs=1)
+
+
+def test_every_lane_that_decodes_is_waited_for() -> None:
+    """Two lanes of 50 ms leave 150 ms for the prompt."""
+    pace = Pace(decode_s=0.05, token_s=0.002)
+    assert pace.step_tokens(cap=CAP, decoding_lanes=2) == pytest.approx(75, abs=1)
 
 
 def test_a_decode_step_is_not_charged_to_the_prompt() -> None:
@@ -55,7 +61,7 @@ def test_steps_settle_close_to_the_stall_while_the_prompt_gets_dearer(
     """No step is much longer than the stall except by the floor, and none needlessly short."""
     pace = Pace(decode_s=decode_s)
     for step in range(30):
-        tokens = pace.step_tokens(cap=100_000, decode_rows=1)
+        tokens = pace.step_tokens(cap=100_000, decoding_lanes=1)
         seconds = decode_s + tokens * token_s
         if step > 8:
             assert seconds <= STALL_S * 1.15 or tokens == MIN_STEP_TOKENS
