@@ -55,8 +55,15 @@ class ContextOverflow(RequestInvalid):
 
     code = "context_length_exceeded"
 
-    def __init__(self, message: str, *, prompt_tokens: int = 0, max_context: int = 0) -> None:
-        super().__init__(message, param="messages")
+    def __init__(
+        self,
+        message: str,
+        *,
+        param: str | None = "messages",
+        prompt_tokens: int = 0,
+        max_context: int = 0,
+    ) -> None:
+        super().__init__(message, param=param)
         self.prompt_tokens = prompt_tokens
         self.max_context = max_context
 

@@ -111,9 +111,13 @@ def error_of(failed: Failed) -> OmlxError:
     """The exception a worker's `Failed` stands for."""
     if failed.code == ContextOverflow.code:
         return ContextOverflow(
-            failed.message, prompt_tokens=failed.prompt_tokens, max_context=failed.max_context
+            failed.message,
+            param=failed.param,
+            prompt_tokens=failed.prompt_tokens,
+            max_context=failed.max_context,
         )
-    return BY_CODE.get(failed.code, EngineFailed)(failed.message, param=failed.param)
+    error = BY_CODE.get(failed.code, EngineFailed)
+    return error(failed.message, param=failed.param, retry_after_s=failed.retry_after_s)
 
 
 class RequestGateway:

@@ -118,6 +118,7 @@ class Failed(Struct, frozen=True, tag=True, omit_defaults=True):
     param: str | None = None
     prompt_tokens: int = 0
     max_context: int = 0
+    retry_after_s: float | None = None
 
 
 Event = Accepted | Delta | Finished | Completed | Failed
