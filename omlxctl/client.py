@@ -23,6 +23,7 @@ T = TypeVar("T")
 # Room in sockaddr_un, less the closing zero byte.
 SUN_PATH_BYTES = 103 if sys.platform == "darwin" else 107
 ANSWER_TIMEOUT_S = 30.0
+_CHUNK_BYTES = 1 << 16
 
 
 class NotRunning(CtlError):
@@ -73,12 +74,14 @@ class Client:
         connection = self._connect(_left(deadline))
         try:
             response = self._exchange(connection, "GET", path, None)
-            while True:
+            rest = b""
+            # read1 and not readline, which takes a connection that is cut for the end.
+            while data := response.read1(_CHUNK_BYTES):
+                *lines, rest = (rest + data).split(b"\n")
+                yield from lines
                 _set_timeout(connection, _left(deadline))
-                line = response.readline()
-                if not line:
-                    return
-                yield line
+            if rest:
+                yield rest
         except TimeoutError:
             raise
         except (OSError, http.client.HTTPException) as error:
@@ -125,9 +128,8 @@ class Client:
         )
 
     def _disconnected(self, method: str, path: str, error: Exception) -> Disconnected:
-        what = str(error) or type(error).__name__
         return Disconnected(
-            f"omlxd broke off while answering {method} {path}: {what}",
+            f"omlxd broke off while answering {method} {path} ({type(error).__name__})",
             hint="it may be stopping; its log says why: omlxctl logs",
         )
 

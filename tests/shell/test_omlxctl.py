@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from contextlib import AsyncExitStack
 
 import msgspec
 import pytest
@@ -229,3 +230,15 @@ async def test_other_refusals_are_exit_1(up: Ctl, fake_daemon: FakeControl) -> N
     assert (await up("load", "org/Alpha")).code == 1
     fake_daemon.refusal = Conflict("newer")
     assert (await up("load", "org/Alpha")).code == 6
+
+
+async def test_a_daemon_that_stops_ends_a_watch(down: Ctl, fake_daemon: FakeControl) -> None:
+    """A stream that is cut is exit 1 with a sentence, not an orderly end."""
+    fake_daemon.emit("Stopping", "asked to")
+    async with AsyncExitStack() as stack:
+        async with serving(fake_daemon, down.home / "run" / "omlxd.sock"):
+            running = await stack.enter_async_context(down.running("events", "-f"))
+            await running.line()
+        done = await running.done()
+    assert done.code == 1
+    assert done.err.startswith("omlxctl: omlxd broke off while answering GET /v1/events?follow=1")
