@@ -14,7 +14,7 @@ from omlxd.worker.lanes import StepOutcome
 from omlxd.worker.lm_solo import SoloLane
 from omlxd.worker.ports import RowJob
 from omlxd.worker.sampling import Processor, RowSampling, Sampler
-from tests.support.engine import EngineRig, loaded, make_llama4, solo
+from tests.support.engine import BreaksOn, EngineRig, loaded, make_llama4, solo
 
 pytestmark = pytest.mark.mlx
 
@@ -36,19 +36,6 @@ def faulty_processor(job: RowJob, drawn: int) -> RowSampling:
     if job.request_id != "bad":
         return sampling
     return RowSampling(sampling.sampler, [Processor(fails)])
-
-
-class BreaksOn:
-    """A model that raises when its input holds a token, as a broken kernel would."""
-
-    def __init__(self, model: Any, token: int) -> None:
-        self.model, self.token, self.layers = model, token, model.layers
-        self.armed = True
-
-    def __call__(self, inputs: Any, cache: Any) -> Any:
-        if self.armed and any(self.token in row for row in inputs.tolist()):
-            raise RuntimeError("kernel")
-        return self.model(inputs, cache=cache)
 
 
 def steps(lane: Any, until: Callable[[list[StepOutcome]], bool]) -> list[StepOutcome]:
@@ -169,7 +156,6 @@ def test_a_solo_lane_tells_faults_like_a_batch_does(tmp_path: Path) -> None:
     lane.remove([RowKey("bad", 0)])
     broken = BreaksOn(loaded(folder), token=1001)
     lane = SoloLane(broken)
-    broken.make_cache = broken.model.make_cache  # type: ignore[attr-defined]
     lane.insert(EngineRig.job("kernel", [*BAD, 1001, 5]), [])
     fault = lane.step(STEP).fault
     assert fault is not None

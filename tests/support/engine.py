@@ -163,6 +163,27 @@ def solo(
     return [token for token, _ in steps], [logprobs for _, logprobs in steps]
 
 
+class BreaksOn:
+    """A model that raises when its input holds a token, as a broken kernel would."""
+
+    def __init__(self, model: Any, token: int) -> None:
+        self.model, self.token, self.layers = model, token, model.layers
+        self.armed = True
+
+    def __call__(self, inputs: Any, cache: Any) -> Any:
+        if self.armed and any(self.token in row for row in inputs.tolist()):
+            raise RuntimeError("kernel")
+        return self.model(inputs, cache=cache)
+
+    def make_cache(self) -> Any:
+        from mlx_lm.models.cache import make_prompt_cache
+
+        return make_prompt_cache(self.model)
+
+    def parameters(self) -> Any:
+        return self.model.parameters()
+
+
 _LOADED: dict[Path, Any] = {}
 
 
