@@ -83,4 +83,4 @@ def cli() -> None:
     """Look at and steer omlxd, the daemon that serves local models."""
 
 
-daemon_options(cli, home_from_env=True)
+daemon_options(cli)

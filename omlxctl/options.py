@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from omlxctl.client import Client
 from omlxctl.exits import CtlError
 from omlxctl.target import Target
 
@@ -26,7 +27,7 @@ def _store(ctx: click.Context, param: click.Parameter, value: Any) -> None:
         setattr(target, str(param.name), value)
 
 
-def daemon_options(command: F, *, home_from_env: bool = False) -> F:
+def daemon_options(command: F) -> F:
     """--home, --socket and --json; taken before the command's name and after it."""
     folder = click.Path(path_type=Path)
     for option in (
@@ -47,7 +48,6 @@ def daemon_options(command: F, *, home_from_env: bool = False) -> F:
             type=folder,
             callback=_store,
             expose_value=False,
-            envvar="OMLX_HOME" if home_from_env else None,
             help="Home folder of the daemon [default: $OMLX_HOME or ~/.omlx].",
         ),
     ):
@@ -74,7 +74,8 @@ def complete_model(
 
     target = ctx.find_root().ensure_object(Target)
     try:
-        models = target.client(timeout_s=COMPLETION_TIMEOUT_S).get("/v1/models", ModelList).models
+        client = Client(target.socket_path(), timeout_s=COMPLETION_TIMEOUT_S)
+        models = client.get("/v1/models", ModelList).models
     except CtlError:
         return []
     names = [name for model in models for name in (model.id, *model.aliases)]

@@ -111,7 +111,7 @@ def _row(model: ModelStatus) -> tuple[str, ...]:
         model.kind,
         model.phase,
         "pin" if model.pin else "",
-        _amount(model.footprint_bytes),
+        _amount(model.footprint_bytes or model.weights_bytes),
         str(model.max_context or ""),
         str(model.running),
         str(model.waiting),

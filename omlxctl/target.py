@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
-from omlxctl.client import ANSWER_TIMEOUT_S, Client, NotRunning
+from omlxctl.client import Client, NotRunning
+from omlxctl.exits import CtlError
 from omlxd.control.wire import Status
 
 
@@ -23,15 +25,17 @@ class Target:
         return self.socket or self.home_path() / "run" / "omlxd.sock"
 
     def home_path(self) -> Path:
-        """The home folder; a socket alone names it too, as the daemon puts it in HOME/run."""
-        if self.home is None and self.socket is not None:
+        """--home, else the home that --socket lies in (HOME/run), else OMLX_HOME, else ~/.omlx."""
+        if self.home is not None:
+            return self.home
+        if self.socket is not None:
             return self.socket.absolute().parent.parent
-        return self.home or Path("~/.omlx").expanduser()
+        return Path(os.environ.get("OMLX_HOME") or "~/.omlx").expanduser()
 
-    def client(self, *, timeout_s: float = ANSWER_TIMEOUT_S) -> Client:
+    def client(self) -> Client:
         """One for the whole command."""
         if self._client is None:
-            self._client = Client(self.socket_path(), timeout_s=timeout_s)
+            self._client = Client(self.socket_path())
         return self._client
 
     def config_path(self) -> Path:
@@ -48,6 +52,14 @@ pass_target = click.make_pass_decorator(Target)
 def emit(body: bytes) -> None:
     """The daemon's JSON, unchanged."""
     click.echo(body.rstrip(b"\n") + b"\n", nl=False)
+
+
+def read_stdin() -> str:
+    """All of standard input as UTF-8."""
+    try:
+        return sys.stdin.buffer.read().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise CtlError(f"cannot read standard input: {error}") from error
 
 
 def is_terminal() -> bool:

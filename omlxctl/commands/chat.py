@@ -15,7 +15,7 @@ from omlxctl import exits
 from omlxctl.chatstream import address, body, deltas, error_message
 from omlxctl.exits import CtlError
 from omlxctl.options import daemon_options, model_argument
-from omlxctl.target import Target, pass_target
+from omlxctl.target import Target, pass_target, read_stdin
 from omlxd.control.wire import Status
 
 Message = dict[str, str]
@@ -51,7 +51,7 @@ def chat(
     elif sys.stdin.isatty():
         _hold(talk)
     else:
-        talk.ask(sys.stdin.read())
+        talk.ask(read_stdin())
 
 
 @dataclass(slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
@@ -12,7 +11,7 @@ from omlxctl.client import Client, decode
 from omlxctl.configfiles import read_file, replace
 from omlxctl.exits import CtlError
 from omlxctl.options import daemon_options
-from omlxctl.target import Target, emit, pass_target
+from omlxctl.target import Target, emit, pass_target, read_stdin
 from omlxctl.verdicts import judge_generation
 from omlxctl.waiting import wait_for
 from omlxd.control.wire import Accepted, PlanRequest, PlanResult
@@ -36,7 +35,7 @@ def validate(target: Target, file: str | None) -> int:
     from omlxctl.render import problem_lines
 
     if file in (None, "-"):
-        found = check(target.config_path(), _stdin() if file else None)
+        found = check(target.config_path(), read_stdin() if file else None)
     else:
         found = check(Path(file))
     if target.json:
@@ -103,14 +102,7 @@ def reload(target: Target) -> None:
 
 def _text(file: str | None, path: Path) -> str:
     """Of FILE, of standard input for "-", or else of the file in force."""
-    return _stdin() if file == "-" else read_file(Path(file) if file else path)
-
-
-def _stdin() -> str:
-    try:
-        return sys.stdin.buffer.read().decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise CtlError(f"cannot read standard input: {error}") from error
+    return read_stdin() if file == "-" else read_file(Path(file) if file else path)
 
 
 def _plan(client: Client, text: str, path: Path) -> bytes:

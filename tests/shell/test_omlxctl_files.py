@@ -276,5 +276,5 @@ async def test_a_socket_names_its_home(down: Ctl, log: Path) -> None:
     """With --socket alone the log is looked for in the home that the socket lies in."""
     (line,) = append(log, record())
     sock = os.fspath(down.home / "run" / "omlxd.sock")
-    done = await down("logs", "--socket", sock, env={"OMLX_HOME": ""})
+    done = await down("logs", "--socket", sock, env={"OMLX_HOME": "/nowhere"})
     assert done.out == f"{line}\n"

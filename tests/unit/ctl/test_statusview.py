@@ -148,3 +148,11 @@ def test_one_model_with_all_that_is_known() -> None:
         "CONDITION  STATUS  REASON     MESSAGE",
         "Ready      False   NotWanted  -",
     ]
+
+
+def test_size_is_memory_or_weights() -> None:
+    """A loaded model shows what it takes, another one what its weights are."""
+    loaded = a_model("A", phase="ready", footprint_bytes=2 << 30, weights_bytes=1 << 30)
+    absent = a_model("B", weights_bytes=1 << 30)
+    rows = plain(model_rows([loaded, absent]))
+    assert [row.split()[4] for row in rows] == ["SIZE", "2GB", "1GB"]
