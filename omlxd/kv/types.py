@@ -13,6 +13,7 @@ A model has the entries its layers need (`Layout`); an entry is in RAM, on disk,
 from __future__ import annotations
 
 import hashlib
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NewType
@@ -50,7 +51,7 @@ def chain(parent: BlockHash, tokens: Sequence[int], extra: bytes = b"") -> Block
     """
     digest = hashlib.blake2b(key=parent, digest_size=32, person=b"omlxd-block")
     digest.update(len(tokens).to_bytes(4, "little"))
-    digest.update(b"".join(token.to_bytes(4, "little") for token in tokens))
+    digest.update(struct.pack(f"<{len(tokens)}I", *tokens))
     digest.update(extra)
     return BlockHash(digest.digest())
 
