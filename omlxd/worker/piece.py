@@ -27,3 +27,13 @@ class Piece:
     @property
     def nbytes(self) -> int:
         return sum(array.nbytes for array in self.arrays)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockPieces:
+    """One block of a run, with the pieces of it that there are."""
+
+    tokens: int  # of the whole block, also where the point lies inside
+    kv: Piece | None = None
+    window: Piece | None = None
+    point: Piece | None = None
