@@ -7,11 +7,11 @@ happens to a worker comes back through `FleetFacts`, on the event loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
 
 from omlxd.daemon.supervisor import Supervisor, Worker, WorkerExit, WorkerListener
-from omlxd.errors import WorkerDied
+from omlxd.errors import OmlxError, WorkerDied
 from omlxd.ipc.messages import (
     Configure,
     FromWorker,
@@ -19,7 +19,6 @@ from omlxd.ipc.messages import (
     LiveSettings,
     Load,
     LoadSettings,
-    Stop,
     ToWorker,
 )
 from omlxd.observe import log
@@ -50,8 +49,9 @@ class FleetFacts(Protocol):
 def describe(how: WorkerExit) -> str:
     """One phrase for messages and conditions."""
     ended = f"signal {how.signal}" if how.signal else f"exit code {how.code}"
+    killed = f"; it {how.reason}" if how.reason else ""
     last = f"; its last words: {how.last_lines[-1]}" if how.last_lines else ""
-    return f"its process (pid {how.pid}) ended with {ended}{last}"
+    return f"its process (pid {how.pid}) ended with {ended}{killed}{last}"
 
 
 class Fleet(WorkerListener):
@@ -64,7 +64,8 @@ class Fleet(WorkerListener):
         self._model_of: dict[int, ModelId] = {}
         self._spares: list[Worker] = []
         self._warming = 0
-        self._paused = 0  # spares that died; they count as present until the pause is over
+        self._unwanted = 0  # spares that end as soon as they exist
+        self._pauses: list[asyncio.TimerHandle] = []  # one for each spare that died by itself
         self._spawning: dict[ModelId, tuple[LoadSettings, LiveSettings] | None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing = False
@@ -76,45 +77,57 @@ class Fleet(WorkerListener):
         assert model not in self._by_model, model
         assert model not in self._spawning, model
         self._spares.sort(key=lambda worker: worker.hello is None)  # the warm ones first
-        if self._spares:
-            self._assign(model, self._spares.pop(0), load=load, live=live)
-            self._facts.spares_changed()
-        else:
-            self._spawning[model] = (load, live)
-            self._run(self._spawn_for(model), f"spawn {model}")
+        while self._spares:
+            spare = self._spares.pop(0)
+            try:
+                spare.send(Load(load, live))
+            except WorkerDied:
+                continue  # its exit is on the way; it is not this engine's death
+            self._assign(model, spare)
+            return
+        self._spawning[model] = (load, live)
+        self._run(self._spawn_for(model), f"spawn {model}")
 
     def configure(self, model: ModelId, live: LiveSettings) -> None:
         self._tell(model, Configure(live))
 
     def stop(self, model: ModelId) -> None:
-        """End the engine's process; `worker_gone` follows."""
+        """End the engine's process; `worker_gone` follows. No harm twice, or after the end."""
         if model in self._spawning:
             self._spawning[model] = None  # ended as soon as it exists
-        else:
+        elif model in self._by_model:
             self._by_model[model].stop(STOP_GRACE_S)
 
     def keep_spares(self, count: int) -> None:
-        """Bring the number of workers without an engine to `count`."""
-        while self.spares > count and self._spares:
-            self._spares.pop().stop(STOP_GRACE_S)
-        for _ in range(count - self.spares):
+        """Bring `spares` to `count`."""
+        while self.spares > count:
+            self._drop_spare()
+        while self.spares < count:
             self._warming += 1
-            self._run(self._spawn_spare(), "spawn spare")
+            if self._unwanted:
+                self._unwanted -= 1
+            else:
+                self._run(self._spawn_spare(), "spawn spare")
+
+    def kill(self) -> None:
+        """End every process now; nothing is awaited."""
+        for worker in self._supervisor.workers.values():
+            worker.kill()
 
     async def close(self, grace_s: float) -> None:
         """End every worker; returns when all are reaped."""
         self._closing = True
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._supervisor.close(grace_s)
+        await asyncio.gather(*self._tasks)  # a spawn is not cut off: half a process would be left
+        while self._pauses:
+            self._pauses.pop().cancel()
 
     # -------------------------------------------------------------- what is
 
     @property
     def spares(self) -> int:
         """Warm, warming, or mourned: what `keep_spares` counts."""
-        return len(self._spares) + self._warming + self._paused
+        return len(self._spares) + self._warming + len(self._pauses)
 
     def worker_of(self, model: ModelId) -> Worker | None:
         return self._by_model.get(model)
@@ -151,58 +164,69 @@ class Fleet(WorkerListener):
         try:
             self._by_model[model].send(message)
         except WorkerDied:
-            assert not isinstance(message, Stop)
             # Its exit is on the way; whoever starts the next worker gives it newer settings.
             log.get().debug("message_after_exit", model=model, message=type(message).__name__)
 
-    def _assign(
-        self, model: ModelId, worker: Worker, *, load: LoadSettings, live: LiveSettings
-    ) -> None:
+    def _assign(self, model: ModelId, worker: Worker) -> None:
         self._by_model[model] = worker
         self._model_of[worker.worker_id] = model
-        self._tell(model, Load(load, live))
         self._facts.worker_loading(model)
 
     async def _spawn_for(self, model: ModelId) -> None:
         try:
             worker = await self._supervisor.spawn()
-        except OSError as error:
+        except OmlxError as error:
             del self._spawning[model]
-            why = f"its process could not be started: {error}"
-            self._facts.worker_gone(model, 0, why=why, how=None)
+            self._facts.worker_gone(model, 0, why=error.message, how=None)
             return
         settings = self._spawning.pop(model)
+        self._assign(model, worker)
         if settings is None:
-            self._by_model[model] = worker
-            self._model_of[worker.worker_id] = model
             worker.stop(0.0)
         else:
-            self._assign(model, worker, load=settings[0], live=settings[1])
+            self._tell(model, Load(*settings))
 
     async def _spawn_spare(self) -> None:
+        worker: Worker | None = None
+        why = ""
         try:
             worker = await self._supervisor.spawn()
-        except OSError as error:
-            self._mourn(f"could not be started: {error}")
-        else:
+        except OmlxError as error:
+            why = error.message
+        if self._unwanted:
+            self._unwanted -= 1
+            if worker is not None:
+                worker.stop(0.0)
+            return
+        self._warming -= 1
+        if worker is not None:
             self._spares.append(worker)
-        finally:
+        else:
+            self._mourn(why)
+
+    def _drop_spare(self) -> None:
+        """One less: rather one that died than one that lives, than one that is on its way."""
+        if self._pauses:
+            self._pauses.pop().cancel()
+        elif self._spares:
+            self._spares.pop().stop(STOP_GRACE_S)
+        else:
             self._warming -= 1
-        self._facts.spares_changed()
+            self._unwanted += 1
 
     def _mourn(self, why: str) -> None:
         """A spare died by itself: no new one at once, or a broken install would spin."""
         if self._closing:
             return
         log.get().warning("spare_worker_lost", reason=why, retry_s=SPARE_PAUSE_S)
-        self._paused += 1
-        asyncio.get_running_loop().call_later(SPARE_PAUSE_S, self._mourned)
+        loop = asyncio.get_running_loop()
+        self._pauses.append(loop.call_later(SPARE_PAUSE_S, self._mourned))
 
     def _mourned(self) -> None:
-        self._paused -= 1
+        del self._pauses[0]  # all pauses are as long, so the oldest is over
         self._facts.spares_changed()
 
-    def _run(self, body: object, name: str) -> None:
-        task: asyncio.Task[None] = asyncio.create_task(body, name=name)  # type: ignore[arg-type]
+    def _run(self, body: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.create_task(body, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
