@@ -18,7 +18,15 @@ from omlxd.daemon.gateway import RequestGateway, Ticket
 from omlxd.daemon.journal import Journal
 from omlxd.daemon.memory import footprint
 from omlxd.daemon.supervisor import Worker, WorkerExit
-from omlxd.errors import BY_CODE, ModelUnavailable, OmlxError, QueueFull, WorkerDied
+from omlxd.errors import (
+    BY_CODE,
+    ModelNotFound,
+    ModelUnavailable,
+    OmlxError,
+    QueueFull,
+    RequestInvalid,
+    WorkerDied,
+)
 from omlxd.ipc.messages import (
     Events,
     FromWorker,
@@ -179,7 +187,10 @@ class Controller:
                     ticket.hand(worker)
                 except WorkerDied:
                     break  # its exit is on the way, and with it another worker
-                self._put(model, events.on_request_handed(self._get(model)))
+                except RequestInvalid as error:
+                    self._give_up(ticket, error)
+                else:
+                    self._put(model, events.on_request_handed(self._get(model)))
 
     # -------------------------------------------------------------- memory shares
 
@@ -223,15 +234,23 @@ class Controller:
     def give_up(self, error: OmlxError) -> None:
         """Fail every request that has not ended."""
         for ticket in self.gateway.open_tickets():
-            self.request_ended(ticket)
-            ticket.fail(error)
+            self._give_up(ticket, error)
+
+    def _give_up(self, ticket: Ticket, error: OmlxError) -> None:
+        self.request_ended(ticket)
+        ticket.fail(error)
 
     # -------------------------------------------------------------- facts: requests
 
     def request_arrived(self, ticket: Ticket) -> None:
         spec = self.desired.engines.get(ticket.model)
-        if self._stopping or spec is None:
-            ticket.fail(ModelUnavailable(f"omlxd does not serve {ticket.model!r} any more"))
+        if self._stopping:
+            message = f"omlxd is shutting down; {ticket.model} takes no new requests"
+            ticket.fail(ModelUnavailable(message))
+            return
+        if spec is None:  # gone since its name was resolved
+            message = f"{ticket.model} is no longer served; omlxctl models lists what is"
+            ticket.fail(ModelNotFound(message, param="model"))
             return
         engine = self._get(ticket.model)
         if engine.waiting >= max(spec.live.max_queue, 1):
@@ -266,7 +285,7 @@ class Controller:
             case Events(events=batch):
                 self.gateway.deliver(batch)
             case Stats():
-                self.stats[model] = message
+                self._counted(model, message)
             case Loaded():
                 self._loaded(model, worker.pid, message)
             case LoadFailed():
@@ -274,13 +293,22 @@ class Controller:
             case _:
                 pass  # TokenizerReady, Hello: nothing waits for them
 
+    def _counted(self, model: ModelId, stats: Stats) -> None:
+        before = self.stats.get(model)
+        self.stats[model] = stats
+        if before is None or (before.running, before.waiting) != (stats.running, stats.waiting):
+            self._on_change()
+
     def _loaded(self, model: ModelId, pid: int, loaded: Loaded) -> None:
+        if self._get(model).phase == "stopping":
+            return  # it crossed the order to stop
         taken = footprint([pid]).get(pid, 0)
         engine = events.on_loaded(self._get(model), self._clock(), footprint_bytes=taken)
         self._put(model, engine)
         self.facts[model] = loaded
         self._journal.loaded(model, loaded, taken, self._reasons.get(model, ""))
-        self._on_measured(model, taken, loaded)
+        if taken:  # 0 = the process is gone again
+            self._on_measured(model, taken, loaded)
         self.wake()
 
     def _load_failed(self, model: ModelId, failed: LoadFailed) -> None:

@@ -20,9 +20,11 @@ from omlxd.errors import (
     ContextOverflow,
     EngineFailed,
     OmlxError,
+    RequestInvalid,
     RequestTimeout,
     WorkerDied,
 )
+from omlxd.ipc.framing import FramingError
 from omlxd.ipc.messages import (
     Accepted,
     Cancel,
@@ -30,6 +32,7 @@ from omlxd.ipc.messages import (
     Delta,
     Event,
     Failed,
+    Finished,
     GenerateRequest,
     RowStats,
     Submit,
@@ -70,10 +73,19 @@ class Ticket:
         return self.request.model
 
     def hand(self, worker: WorkerLink) -> None:
-        """Give the request to a worker."""
+        """Give the request to a worker; it goes on waiting when that raises.
+
+        WorkerDied: the worker is gone. RequestInvalid: no frame can carry the request.
+        """
         assert self.state == "waiting", self.state
+        try:
+            worker.send(Submit(self.request))
+        except (OverflowError, FramingError) as error:
+            raise RequestInvalid(
+                f"The request cannot be passed on: {error}. Whole numbers, in tools and template "
+                "arguments too, have at most 64 bits."
+            ) from error
         self.state, self.worker = "handed", worker
-        worker.send(Submit(self.request))
 
     def fail(self, error: OmlxError) -> None:
         """End it with an error; nothing follows."""
@@ -160,8 +172,8 @@ class RequestGateway:
         assert request.request_id not in self._tickets, request.request_id
         ticket = Ticket(request, self._clock())
         self._tickets[request.request_id] = ticket
-        self._dispatcher.request_arrived(ticket)
         try:
+            self._dispatcher.request_arrived(ticket)
             yield self._events(ticket, timeout_s)
         finally:
             del self._tickets[request.request_id]
@@ -258,6 +270,8 @@ class RequestGateway:
                 self._metrics.inter_token(ticket.model, now - ticket.last_delta_at)
             ticket.last_delta_at = now
             ticket.started = True
+        elif isinstance(event, Finished):
+            ticket.started = True  # a choice may end without a word
         elif isinstance(event, Completed):
             self._dispatcher.request_ended(ticket)
             ticket.state = "ended"
