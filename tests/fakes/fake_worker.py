@@ -33,6 +33,7 @@ from omlxd.ipc.messages import (
     Accepted,
     Cancel,
     Completed,
+    Configure,
     Delta,
     Event,
     Events,
@@ -41,6 +42,7 @@ from omlxd.ipc.messages import (
     FinishReason,
     GenerateRequest,
     Hello,
+    LiveSettings,
     Load,
     Loaded,
     LoadFailed,
@@ -63,6 +65,7 @@ class Script(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     protocol: int = PROTOCOL
     print_at_start: list[str] = []  # to stderr, one line each, before Hello
     print_in_load: list[str] = []
+    print_settings: bool = False  # as JSON, whenever it is given some
 
     # --- load
     load: Literal["ok", "fail", "fail_permanent", "die", "hang"] = "ok"
@@ -128,6 +131,8 @@ class FakeWorker:
                     return
             elif isinstance(message, Load):
                 self.load(message)
+            elif isinstance(message, Configure):
+                self.show(message.live)
             elif isinstance(message, Submit):
                 threading.Thread(
                     target=self.serve, args=(message.request,), name=message.request.request_id
@@ -142,6 +147,7 @@ class FakeWorker:
         script = self.script = self.for_model(message.load.model_id)
         for line in script.print_in_load:
             print(line, file=sys.stderr)  # noqa: T201
+        self.show(message.live)
         self.channel.send(TokenizerReady(max_context=script.max_context))
         if script.load_delay_s:
             threading.Event().wait(script.load_delay_s)
@@ -164,6 +170,10 @@ class FakeWorker:
                 kv_bytes_per_token=128,
             )
         )
+
+    def show(self, live: LiveSettings) -> None:
+        if self.script.print_settings:
+            print(msgspec.json.encode(live).decode(), file=sys.stderr)  # noqa: T201
 
     def for_model(self, model_id: str) -> Script:
         merged = msgspec.to_builtins(self.raw) | self.raw.models.get(model_id, {})
