@@ -168,7 +168,8 @@ async def _past_events(control: Control, *, follow: bool) -> AsyncIterator[Event
         if next_one is not None and next_one.seq > last:
             yield next_one
         async for event in upcoming:
-            yield event
+            if event.seq > last:
+                yield event
     finally:
         first.cancel()
 

@@ -13,7 +13,7 @@ import pytest
 from omlxd import __version__
 from omlxd.control.app import HANDLERS
 from omlxd.control.lookup import find_model
-from omlxd.control.wire import RequestStatus, SettingsPatch
+from omlxd.control.wire import Event, RequestStatus, SettingsPatch
 from omlxd.errors import BY_CODE, ModelNotFound, OmlxError, QueueFull, SpecInvalid
 from omlxd.spec.report import OriginValue
 from tests.fakes.fake_control import FakeControl, a_model, invalid
@@ -233,6 +233,32 @@ async def test_following_loses_and_repeats_nothing(control: FakeControl, sock: P
     control.emit("C", "later")
     assert [(await chunk(reader))["seq"] for _ in range(3)] == [1, 2, 3]
     writer.close()
+
+
+class BusyControl(FakeControl):
+    """Events come while the ring is read: two before, two after."""
+
+    def events(self) -> list[Event]:
+        for message in ("before", "before too"):
+            self.emit("B", message)
+        ring = super().events()
+        for message in ("after", "after too"):
+            self.emit("C", message)
+        return ring
+
+
+async def test_events_around_the_reading_come_once() -> None:
+    """What happens just before or after the ring is read is sent, and sent once."""
+    control = BusyControl()
+    control.emit("A", "past")
+    with short_home() as home:
+        path = home / "run" / "omlxd.sock"
+        async with serving(control, path):
+            reader, writer = await stream(path, "/v1/events?follow=1")
+            seqs = [(await chunk(reader))["seq"] for _ in range(5)]
+            control.emit("D", "later")
+            assert [*seqs, (await chunk(reader))["seq"]] == [1, 2, 3, 4, 5, 6]
+            writer.close()
 
 
 async def test_a_flag_is_one_or_zero(sock: Path) -> None:
