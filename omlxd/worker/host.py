@@ -1,4 +1,4 @@
-"""The worker process: the main thread takes frames in, the text thread does the rest.
+"""The worker process: the main thread takes frames in, the text thread sees to the rest.
 
 A worker leaves by `os._exit`: at the end of a normal exit the interpreter would wait for, or abort
 on, threads that are in the middle of an MLX call.

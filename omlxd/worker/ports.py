@@ -1,7 +1,8 @@
 """The seams inside a worker. Three parties, each with threads of its own:
 
-host (main thread: frames in and out) · text (template, tokenise, detokenise, stop strings) ·
-engine (owns every MLX call). Text never touches MLX, the engine never touches text.
+host (main thread: frames in) · text (accept thread: template, tokenise; text thread: detokenise,
+stop strings, frames out) · engine (owns every MLX call). Text never touches MLX, the engine never
+touches text.
 """
 
 from __future__ import annotations

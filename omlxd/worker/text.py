@@ -2,6 +2,9 @@
 
 It is the only one that sends once it runs, so frames are in order: `TokenizerReady`, `Loaded`,
 and each request's events. What is queued when it looks goes out as one `Events` frame.
+
+Prompts are tokenised in the accept thread, one after the other, so that a long one delays only
+those behind it. Both threads use one tokenizer, and neither changes it.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from omlxd.errors import EngineFailed, ModelUnavailable, OmlxError
@@ -22,6 +25,7 @@ from omlxd.ipc.messages import (
     Events,
     Failed,
     FromWorker,
+    GenerateRequest,
     LiveSettings,
     Load,
     Loaded,
@@ -33,7 +37,7 @@ from omlxd.ipc.messages import (
     TokenizerReady,
     ToWorker,
 )
-from omlxd.worker.accept import served_window
+from omlxd.worker.accept import AcceptedRequest, accept, served_window
 from omlxd.worker.ports import (
     EngineFactory,
     EngineFacts,
@@ -70,6 +74,12 @@ class _RequestFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class _AcceptDone:
+    request: GenerateRequest
+    result: Future[AcceptedRequest]
+
+
+@dataclass(frozen=True, slots=True)
 class _WeightsIn:
     facts: Future[EngineFacts]
     at: float
@@ -80,7 +90,8 @@ class _EngineEnded:
     error: BaseException | None
 
 
-_Input = ToWorker | _Scheduled | _Tokens | _RequestFailed | _WeightsIn | _EngineEnded | EngineStats
+_FromEngine = _Scheduled | _Tokens | _RequestFailed
+_Input = ToWorker | _FromEngine | _AcceptDone | _WeightsIn | _EngineEnded | EngineStats
 
 
 class TextSide:
@@ -97,6 +108,7 @@ class TextSide:
         self._send, self._clock = send, clock
         self._engine_factory, self._load_text = engine_factory, load_text
         self._inbox: queue.SimpleQueue[_Input] = queue.SimpleQueue()
+        self._accept_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="accept")
         self._events: list[Event] = []
         self._engine: EngineRun | None = None
         self._model: TextModel | None = None
@@ -125,6 +137,12 @@ class TextSide:
 
     def run(self) -> int:
         """Until the daemon says stop, or the engine is no more; returns the exit code."""
+        try:
+            return self._serve()
+        finally:
+            self._accept_thread.shutdown(wait=False, cancel_futures=True)
+
+    def _serve(self) -> int:
         while True:
             for item in self._queued():
                 code = self._handle(item)
@@ -157,7 +175,7 @@ class TextSide:
             case Submit() | Cancel() | Configure():
                 self._on_daemon(item)
             case _:
-                self._on_engine(item)
+                self._on_request(item)
         return None
 
     def _on_daemon(self, item: Submit | Cancel | Configure) -> None:
@@ -167,7 +185,7 @@ class TextSide:
                 reason = "this worker has no model yet; load one first"
                 self._events.append(Failed(item.request.request_id, ModelUnavailable.code, reason))
             case Submit() if requests is not None:
-                self._events += requests.submit(item.request, now=self._clock())
+                self._events += requests.submit(item.request)
             case Cancel() if requests is not None:
                 requests.cancel(item.request_id)
             case Configure():
@@ -175,10 +193,12 @@ class TextSide:
                 if requests is not None:
                     requests.configure(item.live)
 
-    def _on_engine(self, item: _Scheduled | _Tokens | _RequestFailed) -> None:
+    def _on_request(self, item: _FromEngine | _AcceptDone) -> None:
         requests = self._requests
-        assert requests is not None, "the engine runs only what was accepted"
+        assert requests is not None, "there are no requests before the tokenizer is in"
         match item:
+            case _AcceptDone():
+                self._events += requests.on_accepted(item.request, item.result, now=self._clock())
             case _Tokens():
                 self._events += requests.on_tokens(item.tokens, item.usages)
             case _Scheduled():
@@ -201,9 +221,22 @@ class TextSide:
             self._model = self._load_text(item.load)
         except LoadError as error:
             return self._load_failed(error)
-        self._requests = Requests(engine, model=self._model, live=item.live)
+        self._requests = Requests(
+            engine,
+            decoding=self._model.decoding,
+            live=item.live,
+            begin_accept=self._begin_accept,
+        )
         self._send_now(TokenizerReady(served_window(self._model, self._live)))
         return None
+
+    def _begin_accept(
+        self, request: GenerateRequest, live: LiveSettings
+    ) -> Future[AcceptedRequest]:
+        assert self._model is not None
+        result = self._accept_thread.submit(accept, request, model=self._model, live=live)
+        result.add_done_callback(lambda done: self._inbox.put(_AcceptDone(request, done)))
+        return result
 
     def _on_weights(self, item: _WeightsIn) -> int | None:
         assert self._model is not None

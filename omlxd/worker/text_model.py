@@ -48,6 +48,9 @@ def load_text_model(settings: LoadSettings) -> TextModel:
         tokenizer = AutoTokenizer.from_pretrained(
             folder, trust_remote_code=settings.trust_remote_code, local_files_only=True
         )
+        # The first call turns off the truncation and padding that the file may ask for. Later ones
+        # change nothing, so that one thread can encode while another decodes.
+        tokenizer.encode("a")
     except Exception as error:  # the library raises whatever its many classes do
         raise LoadError(
             f"the tokenizer of {settings.model_id} in {folder} cannot be loaded: {error}",

@@ -1,15 +1,17 @@
 """The requests of one engine, from acceptance to their terminal event.
 
-Every accepted request gets exactly one terminal event, and none after it was cancelled. What the
-engine still had under way for a choice that ended, or a request that is gone, is ignored: so a
-request id is not used twice in the life of a worker.
+Every request gets exactly one terminal event, and none after it was cancelled. It is being
+accepted (elsewhere, in the order of submission), then open: the engine has its rows. What the
+engine still had under way for a choice that ended, or a request that is gone, is ignored; its id
+is refused as long as there may be such tokens, so that they never reach a successor.
 """
 
 from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from omlxd.errors import ContextOverflow, EngineFailed, OmlxError, QueueFull, RequestInvalid
@@ -23,14 +25,21 @@ from omlxd.ipc.messages import (
     LiveSettings,
     Usage,
 )
-from omlxd.worker.accept import AcceptedRequest, accept
+from omlxd.worker.accept import AcceptedRequest
+from omlxd.worker.detokenize import Decoding
 from omlxd.worker.ports import Engine, RowUsage, TokenOut
-from omlxd.worker.text_model import TextModel
 from omlxd.worker.text_output import ChoiceOutput
+
+# Starts to accept a request under these settings, does not wait for it, and has `on_accepted`
+# called when the future is done. Futures are done in the order in which they were begun.
+BeginAccept = Callable[[GenerateRequest, LiveSettings], Future[AcceptedRequest]]
+
+_RETRY_AFTER_S = 5.0  # a full queue is shorter by then
 
 
 @dataclass(slots=True)
 class _Request:
+    number: int  # its place in the order in which the engine was given requests
     prompt_tokens: int
     choices: list[ChoiceOutput]
     accepted_at: float
@@ -41,30 +50,56 @@ class _Request:
 class Requests:
     """Owned by the text thread. Times are monotonic seconds; the events returned are to be sent."""
 
-    def __init__(self, engine: Engine, *, model: TextModel, live: LiveSettings) -> None:
-        self._engine, self._model, self._live = engine, model, live
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        decoding: Decoding,
+        live: LiveSettings,
+        begin_accept: BeginAccept,
+    ) -> None:
+        self._engine, self._decoding, self._live = engine, decoding, live
+        self._begin_accept = begin_accept
+        self._accepting: dict[str, Future[AcceptedRequest]] = {}
         self._open: dict[str, _Request] = {}
+        self._num_opened = 0
+        # Requests cut short, of which the engine may still speak; with `_num_opened` of then.
+        self._cut: dict[str, int] = {}
         self.batches = True  # False = the engine runs one request at a time
 
     def configure(self, live: LiveSettings) -> None:
-        """For the next requests; running ones keep what they were accepted with."""
+        """For the next requests; others keep what they were submitted under."""
         self._live = live
         self._engine.configure(live)
 
-    def submit(self, request: GenerateRequest, *, now: float) -> list[Event]:
-        """`Accepted`, or `Failed` with the reason."""
+    def submit(self, request: GenerateRequest) -> list[Event]:
+        """Begin to accept it; `Failed` if that is refused."""
         try:
-            if request.request_id in self._open:
-                raise RequestInvalid(f"request {request.request_id} is running already")
+            self._check_id(request.request_id)
             self._check_queue(request.model)
-            accepted = accept(request, model=self._model, live=self._live)
         except OmlxError as error:
             return [_failed(request.request_id, error)]
-        except Exception as error:
+        self._accepting[request.request_id] = self._begin_accept(request, self._live)
+        return []
+
+    def on_accepted(
+        self, request: GenerateRequest, done: Future[AcceptedRequest], *, now: float
+    ) -> list[Event]:
+        """`Accepted`, or `Failed` with the reason; nothing if it was cancelled meanwhile."""
+        if self._accepting.get(request.request_id) is not done:
+            return []
+        del self._accepting[request.request_id]
+        error = done.exception()
+        if isinstance(error, OmlxError):
+            return [_failed(request.request_id, error)]
+        if error is not None:
             # Templates and tokenizers are the model's code: a failure there is this request's.
-            traceback.print_exc(file=sys.stderr)
+            traceback.print_exception(error, file=sys.stderr)
             return [_failed(request.request_id, EngineFailed(f"not tokenised: {error!r}"))]
+        accepted = done.result()
+        self._num_opened += 1
         self._open[request.request_id] = _Request(
+            number=self._num_opened,
             prompt_tokens=accepted.prompt_tokens,
             choices=self._choices(request, accepted),
             accepted_at=now,
@@ -74,13 +109,18 @@ class Requests:
 
     def cancel(self, request_id: str) -> None:
         """What is held back for the request goes too; unknown ids are ignored."""
-        if self._open.pop(request_id, None) is not None:
-            self._engine.cancel(request_id)
+        if (accepting := self._accepting.pop(request_id, None)) is not None:
+            accepting.cancel()  # not even tokenised, if its turn has not come
+        elif self._open.pop(request_id, None) is not None:
+            self._cut_short(request_id)
 
     def on_scheduled(self, request_id: str, *, at: float) -> None:
         request = self._open.get(request_id)
-        if request is not None and request.scheduled_at is None:
-            request.scheduled_at = at
+        if request is None or request.scheduled_at is not None:
+            return
+        request.scheduled_at = at
+        # The engine takes commands in order: what was cut before this request came is behind it.
+        self._cut = {cut: when for cut, when in self._cut.items() if when >= request.number}
 
     def on_tokens(self, tokens: Sequence[TokenOut], usages: Iterable[RowUsage]) -> list[Event]:
         for usage in usages:
@@ -97,7 +137,11 @@ class Requests:
         return [] if self._open.pop(request_id, None) is None else [_failed(request_id, error)]
 
     def fail_all(self, error: OmlxError) -> list[Event]:
-        return [event for request_id in list(self._open) for event in self.fail(request_id, error)]
+        """The engine is no more."""
+        ended = [*self._open, *self._accepting]
+        self._open.clear()
+        self._accepting.clear()
+        return [_failed(request_id, error) for request_id in ended]
 
     def _on_token(self, token: TokenOut, request: _Request) -> list[Event]:
         choice = request.choices[token.index]
@@ -107,20 +151,30 @@ class Requests:
         if not events or not isinstance(events[-1], Finished):
             return events
         if token.finish is None:  # a stop string: the engine does not know yet
-            self._engine.cancel(token.request_id, token.index)
+            self._cut_short(token.request_id, token.index)
         if all(choice.is_ended for choice in request.choices):
             del self._open[token.request_id]
             events.append(_completed(token.request_id, request))
         return events
 
+    def _cut_short(self, request_id: str, index: int | None = None) -> None:
+        self._cut[request_id] = self._num_opened
+        self._engine.cancel(request_id, index)
+
+    def _check_id(self, request_id: str) -> None:
+        if request_id in self._accepting or request_id in self._open or request_id in self._cut:
+            raise RequestInvalid(f"request {request_id} is running already; use a new id")
+
     def _check_queue(self, model: str) -> None:
-        waiting = sum(request.scheduled_at is None for request in self._open.values())
+        unscheduled = sum(request.scheduled_at is None for request in self._open.values())
+        waiting = len(self._accepting) + unscheduled
         slots = self._live.max_concurrent_requests if self.batches else 1
-        free = max(0, slots - (len(self._open) - waiting))
+        free = max(0, slots - (len(self._open) - unscheduled))
         if waiting >= self._live.max_queue + free:
             raise QueueFull(
                 f"{waiting} requests wait for {model} already; try again later, or raise"
-                " scheduler.max_queue"
+                " scheduler.max_queue",
+                retry_after_s=_RETRY_AFTER_S,
             )
 
     def _choices(self, request: GenerateRequest, accepted: AcceptedRequest) -> list[ChoiceOutput]:
@@ -128,7 +182,7 @@ class Requests:
             ChoiceOutput(
                 request.request_id,
                 row.index,
-                decoding=self._model.decoding,
+                decoding=self._decoding,
                 stops=request.stop,
                 echo=accepted.echo,
                 continues=request.prompt is not None or request.continue_final,
@@ -163,4 +217,11 @@ def _failed(request_id: str, error: OmlxError) -> Failed:
         if isinstance(error, ContextOverflow)
         else {}
     )
-    return Failed(request_id, error.code, error.message, error.param, **numbers)
+    return Failed(
+        request_id,
+        error.code,
+        error.message,
+        error.param,
+        retry_after_s=error.retry_after_s,
+        **numbers,
+    )

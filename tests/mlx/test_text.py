@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tokenizers import Tokenizer
 
 from omlxd.errors import RequestInvalid
 from omlxd.ipc.messages import GenerateRequest, LiveSettings, LoadSettings, Sampling
@@ -112,6 +114,35 @@ def test_a_long_prompt_is_no_warning(folder: Path, capfd: pytest.CaptureFixture[
     change(folder / "tokenizer_config.json", model_max_length=4)
     assert len(load(folder).tokenizer.encode("one two three four five six")) > 4
     assert "longer than" not in capfd.readouterr().err
+
+
+def test_a_loaded_tokenizer_is_not_changed_any_more(folder: Path) -> None:
+    """Two threads use it: truncation and padding that its file asks for are off from the start."""
+    long = "one two three four five six"
+    tokens = load(folder).tokenizer.encode(long)
+    file = folder / "tokenizer.json"
+    asks = Tokenizer.from_file(str(file))
+    asks.enable_truncation(4)
+    asks.enable_padding(length=4)
+    asks.save(str(file))
+    tokenizer = load(folder).tokenizer
+    backend = tokenizer.backend_tokenizer
+    assert (backend.truncation, backend.padding) == (None, None)
+    assert tokenizer.encode(long) == tokens
+
+
+def test_one_thread_encodes_while_another_decodes(folder: Path) -> None:
+    """Neither disturbs the other."""
+    model = load(folder)
+    text = "one two three, four five six. " * 200
+    tokens = model.tokenizer.encode(text)
+    with ThreadPoolExecutor(max_workers=1) as accept_thread:
+        encoded = [accept_thread.submit(model.tokenizer.encode, text) for _ in range(20)]
+        while not encoded[-1].done():
+            assert model.decoding.text(tokens) == text
+            detokenizer = model.decoding.detokenizer(at_start=True)
+            assert "".join(map(detokenizer.feed, tokens)) + detokenizer.flush() == text
+    assert all(future.result() == tokens for future in encoded)
 
 
 @pytest.mark.parametrize(

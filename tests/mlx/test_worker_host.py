@@ -220,6 +220,15 @@ def test_stop_is_a_clean_exit(spare: Worker, folder: Path) -> None:
     assert stderr(spare) == ""
 
 
+def test_stop_in_the_middle_of_a_long_prompt_is_clean_too(spare: Worker, folder: Path) -> None:
+    """Whoever is at work in the accept thread, the process leaves with code 0 and no word."""
+    spare.load(folder)
+    spare.submit(prompt="a long prompt, " * 50_000)
+    spare.send(Stop())
+    assert spare.exit_code() == 0
+    assert stderr(spare) == ""
+
+
 def test_a_spare_worker_stops_as_well(spare: Worker) -> None:
     """No model, nothing to end."""
     spare.send(Stop())

@@ -84,6 +84,12 @@ def test_a_prompt_that_fills_the_window_overflows_with_both_numbers() -> None:
     assert isinstance(error, ContextOverflow)
     assert (error.prompt_tokens, error.max_context) == (64, 64)
     assert "64 tokens" in error.message
+    assert error.param == "prompt"
+
+
+def test_messages_that_overflow_are_named_as_messages() -> None:
+    """The client is told the field that it sent."""
+    assert refused(messages=[{"role": "user", "content": "hello " * 64}]).param == "messages"
 
 
 @pytest.mark.parametrize(
