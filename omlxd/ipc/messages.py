@@ -101,12 +101,26 @@ class Usage(Struct, frozen=True, kw_only=True, omit_defaults=True):
     computed: int = 0
 
 
+class PrefixMatch(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What of a prompt was found in the prefix cache, and why not more; for `omlxctl why`."""
+
+    ram: int = 0  # tokens restored from blocks in RAM
+    ssd: int = 0  # tokens restored from blocks on disk
+    donor: str = ""  # request that stored the deepest block that was used
+    diverged_at: int | None = None  # token index of the first difference to the nearest prefix
+    message_index: int | None = None  # message that holds that token, where messages were sent
+    excerpt: str = ""  # text around it; only if prompts may be logged
+    why_not_more: str = ""  # one word or two, see omlxd.kv
+    cold_skipped: str = ""  # why blocks on disk were not loaded, if they were not
+
+
 class Completed(Struct, frozen=True, tag=True, omit_defaults=True):
     """Terminal: every choice finished."""
 
     request_id: str
     usage: Usage
     queue_ms: float = 0.0  # accepted → first scheduled
+    match: PrefixMatch | None = None
 
 
 class Failed(Struct, frozen=True, tag=True, omit_defaults=True):
@@ -137,8 +151,10 @@ class LoadSettings(Struct, frozen=True, kw_only=True):
     chat_template: str | None = None  # template text that replaces the model's own
     max_memory_bytes: int | None = None
     block_tokens: int = 64
-    cold_dir: str = ""
-    fingerprint: str = ""  # of the model's files: other weights under the same name are another load
+    cold_dir: str = ""  # folder of the cold tier, absolute; "" = none
+    fingerprint: str = (
+        ""  # of the model's files: other weights under the same name are another load
+    )
 
 
 class LiveSettings(Struct, frozen=True, kw_only=True):
@@ -153,6 +169,9 @@ class LiveSettings(Struct, frozen=True, kw_only=True):
     chat_template_kwargs: dict[str, Any] = {}
     sampling: Sampling = Sampling()
     memory_share_bytes: int = 0  # weights + KV + caches; 0 = not decided yet
+    hot_bytes: int = 0  # RAM this engine may keep KV blocks in; 0 = none
+    cold: bool = False  # blocks may be written to and read from LoadSettings.cold_dir
+    cold_min_free_bytes: int = 0  # nothing is written while the disk has less free than this
 
 
 class Load(Struct, frozen=True, tag=True):
@@ -178,7 +197,14 @@ class Stop(Struct, frozen=True, tag=True):
     """Exit cleanly now; running requests were drained or given up by the daemon."""
 
 
-ToWorker = Load | Configure | Submit | Cancel | Stop
+class CacheCommand(Struct, frozen=True, tag=True):
+    """`clear_hot` drops what RAM holds; `clear` the model's files too; answered by CacheDone."""
+
+    command_id: int
+    op: Literal["clear_hot", "clear"]
+
+
+ToWorker = Load | Configure | Submit | Cancel | CacheCommand | Stop
 
 
 # ------------------------------------------------------------------ worker → daemon
@@ -246,4 +272,49 @@ class Stats(Struct, frozen=True, tag=True, kw_only=True):
     rows: list[RowStats] = []
 
 
-FromWorker = Hello | TokenizerReady | Loaded | LoadFailed | Events | Stats
+class CacheReport(Struct, frozen=True, tag=True, kw_only=True):
+    """The engine's part of the tiered cache; about once a second while it changes.
+
+    Counters are cumulative since the worker started.
+    """
+
+    namespace: str  # hex; name of the model's folder in the cold tier
+    hot_bytes: int = 0
+    hot_limit_bytes: int = 0
+    hot_entries: int = 0
+    cold_entries: int = 0  # known to this worker
+    cold_bytes: int = 0
+    queued_bytes: int = 0  # waiting to be written
+    written_bytes: int = 0
+    read_bytes: int = 0
+    tokens: dict[str, int] = {}  # prompt tokens by source: ram, ssd, computed
+    counts: dict[str, int] = {}  # what happened, by reason
+    degraded: str = ""  # why the cold tier is not used though it may be
+
+
+class CacheEvicted(Struct, frozen=True, tag=True):
+    """Blocks that were dropped since the last report."""
+
+    tier: Literal["hot", "cold"]
+    blocks: int
+    bytes: int
+    reason: str
+
+
+class CacheDone(Struct, frozen=True, tag=True):
+    command_id: int
+    entries: int
+    bytes: int
+
+
+FromWorker = (
+    Hello
+    | TokenizerReady
+    | Loaded
+    | LoadFailed
+    | Events
+    | Stats
+    | CacheReport
+    | CacheEvicted
+    | CacheDone
+)
