@@ -200,8 +200,8 @@ class Controller:
     def _share_memory(self) -> None:
         """Tell every loaded engine what it may take, when that changed."""
         held = [m for m, e in self.engines.items() if e.phase in ("loading", "ready", "draining")]
-        now = shares(self.desired, held)
-        before, self._shares = self._shares, now
+        before = self._shares
+        self._shares = now = shares(self.desired, held, before)
         for model, share in now.items():
             live = self._get(model).live
             if live is not None and before.get(model) != share:
