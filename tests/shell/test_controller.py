@@ -17,7 +17,7 @@ from omlxd.errors import (
     WorkerDied,
 )
 from omlxd.ipc.messages import Accepted, Delta
-from tests.support.engines import Engines, desired, is_whole, request, spec, text_of
+from tests.support.engines import Engines, is_whole, request, spec, text_of
 
 Make = Callable[..., Engines]
 
@@ -383,8 +383,3 @@ async def test_shutdown_refuses_and_stops(make: Make) -> None:
     await engines.until(lambda: {engines.engine(m).phase for m in ("a", "b")} == {"absent"})
     assert {engines.engine(m).deaths for m in ("a", "b")} == {()}
     assert engines.fleet.spares == 0
-
-
-def test_desired_is_compared_by_value() -> None:
-    """The same settings built twice are the same: nothing is drained for a save without change."""
-    assert desired(spec()) == desired(spec())

@@ -146,6 +146,14 @@ class Engines:
     def want(self, *specs: EngineSpec, **changes: Any) -> None:
         self.controller.want(desired(*specs, **changes))
 
+    async def fleet_at_rest(self) -> None:
+        """Every spawn that was begun has ended."""
+        await asyncio.gather(*self.fleet._tasks)
+
+    async def supervisor_at_rest(self) -> None:
+        """Every worker that lives now has ended."""
+        await asyncio.wait(set(self.supervisor._tasks.values()))
+
     # -------------------------------------------------------------- what is
 
     def engine(self, model: str = "m") -> EngineObserved:
