@@ -105,10 +105,10 @@ class Pages:
     ) -> list[Piece | None]:
         """One piece per span, all in one evaluation, in the thread that made the caches.
 
-        `computed` is how many tokens the caches hold. None where they do not hold what the entry
-        needs: `kv` all of its block, `point` the state at the block's end, `window` at least
-        what going on from the block's end takes of this block (`min(block, reach)` tokens); it
-        gets all of the block that there is. Raises PagesError for caches of another model.
+        `computed` is how many tokens the caches hold. None where they hold nothing of what is
+        asked: `kv` takes all of its block, `point` the state at the block's end, `window` what
+        there is of the block's last tokens (`Piece.tokens`). Raises PagesError for caches that
+        are not this model's or stand elsewhere.
         """
         if computed == 0 or not spans:
             return [None] * len(spans)
@@ -144,9 +144,7 @@ class Pages:
             return Piece("point", 0, tuple(arrays))
         first = max(held[leaf].first for group in groups for leaf, _ in group.members)
         begin = max(span.start, first)
-        tokens = span.stop - begin
-        wanted = span.stop - span.start
-        if tokens < (wanted if span.kind == "kv" else min(wanted, self._reach)) or tokens <= 0:
+        if begin >= span.stop or (span.kind == "kv" and begin > span.start):
             return None
         arrays = [
             _packed(
@@ -157,7 +155,7 @@ class Pages:
             )
             for group in groups
         ]
-        return Piece(span.kind, tokens, tuple(arrays))
+        return Piece(span.kind, span.stop - begin, tuple(arrays))
 
     # ------------------------------------------------------------------ join
 
