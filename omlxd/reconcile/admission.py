@@ -8,8 +8,8 @@ Rules:
 - Pins are served first, then models by how long someone has waited for them. Whoever waits keeps
   its place: those behind it start only if they fit beside it once it has its room.
 - Requests for a loaded model are handed to it at once, so they never make models swap. The other
-  side of that is bounded: after FAIR_WAIT_S of waiting, busy engines that stand in the way take
-  no new requests, finish what they run, and give their turn.
+  side of that is bounded: after FAIR_WAIT_S of waiting, busy engines that stand in the way and
+  have been loaded for as long take no new requests, finish what they run, and give their turn.
 """
 
 from __future__ import annotations
@@ -102,17 +102,27 @@ def _take_turn(ledger: _Ledger, want: Want, short: int, *, now: float, out: Admi
     """Nothing idle suffices: after a long wait the busy ones that stand in the way are drained."""
     if want.waiting_since is None:
         return
-    left = want.waiting_since + FAIR_WAIT_S - now
-    if left > 0:
-        out.next_turn_s = left if out.next_turn_s is None else min(left, out.next_turn_s)
-        return
     short -= sum(ledger.held[model] for model in ledger.draining)
     if short <= 0:
         return
-    ready = ledger.idle() | ledger.busy()
-    turns = [model for model in choose_victims(ready, short) if model in ledger.busy()]
+    left = {
+        model: _turn_left_s(engine, want.waiting_since, now)
+        for model, engine in ledger.busy().items()
+    }
+    had_theirs = {model: ledger.engines[model] for model in left if left[model] <= 0}
+    victims = choose_victims(ledger.idle() | had_theirs, short)
+    turns = [model for model in victims if model in had_theirs]
     out.turns += [DrainEngine(model, "turn") for model in turns]
     ledger.draining.update(turns)
+    if not victims:
+        coming = [out.next_turn_s, *(seconds for seconds in left.values() if seconds > 0)]
+        out.next_turn_s = min((s for s in coming if s is not None), default=None)
+
+
+def _turn_left_s(engine: EngineObserved, waiting_since: float, now: float) -> float:
+    """Seconds that a ready engine may still serve though someone waits for its memory."""
+    assert engine.loaded_at is not None, "ready means loaded"
+    return max(waiting_since, engine.loaded_at) + FAIR_WAIT_S - now
 
 
 def choose_victims(engines: Mapping[ModelId, EngineObserved], need: int) -> tuple[ModelId, ...]:

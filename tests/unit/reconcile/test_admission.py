@@ -24,8 +24,8 @@ def _idle(model: str, size: int, last_used: float = NOW - 1) -> EngineObserved:
     return engine("ready", model, footprint_bytes=size, last_used=last_used)
 
 
-def _busy(model: str, size: int) -> EngineObserved:
-    return engine("ready", model, footprint_bytes=size, in_flight=1)
+def _busy(model: str, size: int, loaded_at: float = 0.0) -> EngineObserved:
+    return engine("ready", model, footprint_bytes=size, in_flight=1, loaded_at=loaded_at)
 
 
 def _waits(since: float = NOW) -> EngineObserved:
@@ -223,7 +223,8 @@ def test_a_long_wait_takes_a_turn_from_busy_engines() -> None:
     wanted = desired(spec("A"), spec("B", estimate_bytes=60))
     early = plan(wanted, observed(A=_busy("A", 50), B=_waits(NOW - FAIR_WAIT_S + 5)), NOW)
     assert (early.actions, early.requeue_after) == ((), 5.0)
-    late = plan(wanted, observed(A=_busy("A", 50), B=_waits(NOW - FAIR_WAIT_S)), NOW)
+    old = _busy("A", 50, loaded_at=NOW - FAIR_WAIT_S)
+    late = plan(wanted, observed(A=old, B=_waits(NOW - FAIR_WAIT_S)), NOW)
     assert late.actions == (DrainEngine("A", "turn"),)
     draining = engine("draining", footprint_bytes=50, in_flight=1, leaving="turn")
     then = plan(wanted, observed(A=draining, B=_waits(NOW - FAIR_WAIT_S)), NOW)
@@ -239,6 +240,14 @@ def test_a_turn_is_taken_from_no_more_engines_than_needed() -> None:
     both = desired(*(spec(name, estimate_bytes=60) for name in "ABCD"), limit=200)
     seen = observed(A=_busy("A", 90), B=_waits(0.0), C=_waits(1.0), D=_busy("D", 90))
     assert plan(both, seen, NOW).actions == (DrainEngine("A", "turn"),)
+
+
+def test_no_turn_is_taken_from_an_engine_that_has_just_come() -> None:
+    """Whoever was loaded keeps its turn for FAIR_WAIT_S, so two models never chase each other."""
+    wanted = desired(spec("A"), spec("B", estimate_bytes=60))
+    young = _busy("A", 50, loaded_at=NOW - FAIR_WAIT_S + 7)
+    made = plan(wanted, observed(A=young, B=_waits(0.0)), NOW)
+    assert (made.actions, made.requeue_after) == ((), 7.0)
 
 
 def test_no_turn_is_taken_from_a_load() -> None:

@@ -156,6 +156,8 @@ class World:
             elif isinstance(action, DrainEngine) and action.reason == "turn":
                 assert not self.desired.engines[action.model].pin, "a pinned engine lost its turn"
                 assert self.engine(action.model).phase == "ready", "a load lost its turn"
+                loaded_at = self.engine(action.model).loaded_at or 0.0
+                assert loaded_at <= self.now - FAIR_WAIT_S, "a turn cut short"
                 waits = [e.waiting_since for e in self.engines.values() if e.waiting_since]
                 assert min(waits) <= self.now - FAIR_WAIT_S, "a turn before its time"
         starts = [action for action in made.actions if isinstance(action, StartEngine)]
