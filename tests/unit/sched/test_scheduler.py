@@ -157,6 +157,23 @@ def test_a_prompt_that_never_fits_is_refused_with_the_numbers() -> None:
     assert inserted(plan) == ["small"]
 
 
+def test_a_prompt_that_leaves_no_room_for_one_token_is_refused() -> None:
+    """A row that could draw nothing is no use."""
+    sched = scheduler(budget=1024)
+    submit(sched, "exact", prompt=1024)
+    assert [request_id for request_id, _ in sched.schedule().refuse] == ["exact"]
+
+
+def test_the_last_row_runs_on_when_the_memory_is_taken_away() -> None:
+    """Putting it back would gain nothing: it would start again in the same room."""
+    sched = scheduler(budget=4096)
+    submit(sched, "a", prompt=1000)
+    sched.schedule()
+    sched.configure(Bounds(max_rows=8, prefill_cap=CAP, kv_budget_bytes=512))
+    plan = sched.schedule()
+    assert (plan.remove, plan.refuse, sched.running) == ([], [], 1)
+
+
 def test_a_row_ends_by_length_where_memory_ends() -> None:
     """A row alone may grow to what the memory holds, and is told so when it starts."""
     sched = scheduler(budget=1024)

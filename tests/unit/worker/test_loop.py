@@ -290,6 +290,17 @@ def test_three_broken_steps_in_a_row_mean_that_the_model_is_broken() -> None:
     assert list(rig.failed) == ["a", "b", "c"]
 
 
+def test_bad_requests_with_good_steps_between_do_not_end_the_engine() -> None:
+    """Only faults without a good step between say that the model is broken."""
+    rig = Rig(max_rows=1)
+    for name in "abcde":
+        rig.submit(f"bad {name}", [BREAKS_DECODE])
+        rig.submit(f"good {name}", [1])
+    rig.run(ends=10)
+    assert len(rig.failed) == 5
+    assert all(rig.tokens(f"good {name}") == expected([1], 3) for name in "abcde")
+
+
 def test_a_prompt_that_memory_never_holds_is_refused() -> None:
     """The refusal carries the scheduler's numbers and forgets the request."""
     rig = Rig(budget=256)
