@@ -154,9 +154,10 @@ def _walk(root: Path, problems: list[ScanProblem]) -> Iterator[tuple[str, Path]]
 
 
 def _folders(parent: Path, root: Path, problems: list[ScanProblem]) -> list[Path]:
-    """Folders in `parent` by name, without hidden ones and links back to where we came from."""
+    """Folders in `parent`, without hidden ones and links back to where we came from."""
     try:
-        entries = sorted(parent.iterdir())
+        # Links last: a new one must not rename the model it leads to.
+        entries = sorted(parent.iterdir(), key=lambda path: (path.is_symlink(), path.name))
     except OSError as error:
         problems.append(ScanProblem(parent, f"cannot be listed: {error.strerror or error}"))
         return []

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import stat
+from collections.abc import Mapping, Set
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -15,15 +16,8 @@ from omlxd.models import kinds
 from omlxd.models.card import Reading
 from omlxd.models.weights import Index, WeightsUnreadable, missing_shards, tensor_bytes
 
-UNFINISHED = (
-    "*.incomplete",
-    "*.part",
-    "*.partial",
-    "*.tmp",
-    "*.download",
-    "*.crdownload",
-    "*.aria2",
-)
+UNFINISHED = (".incomplete", ".part", ".partial", ".download", ".crdownload", ".aria2")
+READ_BY_ENGINES = (".json", ".safetensors", ".jinja", ".model", ".txt", ".tiktoken", ".py")
 DOWNLOAD_STATE = Path(".cache", "huggingface", "download")  # of huggingface_hub, in a local folder
 INDEX = "model.safetensors.index.json"
 LISTED_SHARDS = 3
@@ -38,26 +32,27 @@ def is_model_folder(path: Path) -> bool:
     try:
         names = [entry.name for entry in path.iterdir()]
     except OSError:
-        return False  # whoever lists it next reports why
+        return False
     return any(name == "config.json" or name.endswith(".safetensors") for name in names)
 
 
 def read_folder(path: Path, previous: Reading | None) -> Reading:
     """What lies there now; `previous` is given back if no file has changed since. Never raises."""
     try:
-        files = _files(path)
-        unfinished = _unfinished(path, files)
-        fingerprint = _fingerprint(files, unfinished, _open_blobs(path))
+        files, folders = _entries(path)
+        unfinished = _unfinished(path, files.keys() | folders)
+        marks = sorted(folders & kinds.EMBEDDING_FILES) + unfinished + _open_blobs(path)
+        fingerprint = _fingerprint(files, marks)
         if previous is not None and previous.fingerprint == fingerprint:
             return previous
-        return _read(path, files, unfinished, fingerprint)
+        return _read(path, files, folders, unfinished=unfinished, fingerprint=fingerprint)
     except OSError as error:
         return Reading(fingerprint="", defect=f"cannot be read: {error.strerror or error}")
 
 
-def _files(path: Path) -> dict[str, tuple[int, int]]:
-    """Size and mtime of everything visible in the folder; links are followed, dead ones skipped."""
-    files = {}
+def _entries(path: Path) -> tuple[dict[str, tuple[int, int]], set[str]]:
+    """Visible files with size and mtime, and folders; links are followed, dead ones skipped."""
+    files, folders = {}, set()
     for entry in path.iterdir():
         if entry.name.startswith("."):
             continue
@@ -65,16 +60,18 @@ def _files(path: Path) -> dict[str, tuple[int, int]]:
             status = entry.stat()
         except OSError:
             continue  # a dead link, or gone since: the same as never there
-        files[entry.name] = (status.st_size, status.st_mtime_ns)
-    return files
+        if stat.S_ISREG(status.st_mode):
+            files[entry.name] = (status.st_size, status.st_mtime_ns)
+        elif stat.S_ISDIR(status.st_mode):
+            folders.add(entry.name)
+    return files, folders
 
 
-def _unfinished(path: Path, files: Mapping[str, object]) -> list[str]:
+def _unfinished(path: Path, names: Set[str]) -> list[str]:
     """Names that downloaders give to files they still write."""
     state = path / DOWNLOAD_STATE
-    hidden = [entry.name for entry in state.iterdir()] if state.is_dir() else []
-    names = [name for name in (*files, *hidden) if any(fnmatch(name, form) for form in UNFINISHED)]
-    return sorted(names)
+    hidden = {entry.name for entry in state.iterdir()} if state.is_dir() else set()
+    return sorted(name for name in names | hidden if name.endswith(UNFINISHED))
 
 
 def _open_blobs(path: Path) -> list[str]:
@@ -84,13 +81,20 @@ def _open_blobs(path: Path) -> list[str]:
     return sorted(entry.name for entry in blobs.iterdir() if entry.name.endswith(".incomplete"))
 
 
-def _fingerprint(files: Mapping[str, tuple[int, int]], *names: list[str]) -> str:
-    facts = json.dumps([sorted(files.items()), names])
+def _fingerprint(files: Mapping[str, tuple[int, int]], marks: list[str]) -> str:
+    """Of what decides how the model loads: a README or a bytecode cache is no change."""
+    read = sorted((name, *facts) for name, facts in files.items() if name.endswith(READ_BY_ENGINES))
+    facts = json.dumps([read, marks])
     return hashlib.blake2b(facts.encode(), digest_size=12).hexdigest()
 
 
 def _read(
-    path: Path, files: Mapping[str, tuple[int, int]], unfinished: list[str], fingerprint: str
+    path: Path,
+    files: Mapping[str, tuple[int, int]],
+    folders: Set[str],
+    *,
+    unfinished: list[str],
+    fingerprint: str,
 ) -> Reading:
     names = frozenset(files)
     config: Mapping[str, Any] = {}
@@ -103,9 +107,11 @@ def _read(
     except _Defect as error:
         blobs = _open_blobs(path)
         defect = f"is still being downloaded ({blobs[0]})" if blobs else str(error)
+        # Names on disk may not be UTF-8; what is shown must be.
+        defect = defect.encode(errors="backslashreplace").decode()
     return Reading(
         fingerprint=fingerprint,
-        kind=kinds.kind_of(config, file_names=names, folder=_repository(path)),
+        kind=kinds.kind_of(config, file_names=names | folders, folder=_repository(path)),
         weights_bytes=weights_bytes,
         max_context=kinds.max_context(config),
         created=files["config.json"][1] // 1_000_000_000 if "config.json" in files else 0,

@@ -34,6 +34,8 @@ CONTEXT_KEYS = (
     "seq_length",
 )
 
+MAX_CONTEXT = 1 << 32  # more is a mistake, and no number for JSON
+
 
 def kind_of(config: Mapping[str, Any], *, file_names: frozenset[str], folder: str) -> Kind:
     """The kind of engine; `folder` is the model's own folder or repository name."""
@@ -68,7 +70,7 @@ def max_context(config: Mapping[str, Any]) -> int | None:
             continue
         for key in CONTEXT_KEYS:
             value = part.get(key)
-            if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+            if isinstance(value, int) and not isinstance(value, bool) and 0 < value < MAX_CONTEXT:
                 return value
     return None
 

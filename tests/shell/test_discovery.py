@@ -105,15 +105,15 @@ def test_links_are_followed_and_loops_are_not(tmp_path: Path) -> None:
     (folder / "here").symlink_to(folder)
     (folder / "dead").symlink_to(tmp_path / "nothing")
     cards = _cards(folder)
-    assert [(id_, card.path) for id_, card in cards.items()] == [("Linked", real)]
+    assert [(card.names, card.path) for card in cards.values()] == [(("Linked",), real)]
 
 
 def test_two_names_of_one_folder_are_one_model(tmp_path: Path) -> None:
     """A second copy could be loaded under the second name; so it is one card with both names."""
-    _model(tmp_path / "A")
-    (tmp_path / "B").symlink_to(tmp_path / "A")
+    _model(tmp_path / "B")
+    (tmp_path / "A").symlink_to(tmp_path / "B")
     (card,) = _cards(tmp_path).values()
-    assert (card.id, card.names) == ("A", ("A", "B"))
+    assert (card.id, card.names) == ("B", ("B", "A"))
 
 
 @pytest.mark.parametrize(
@@ -155,8 +155,8 @@ def test_two_names_of_one_folder_are_one_model(tmp_path: Path) -> None:
             "has a model.safetensors.index.json that cannot be read",
         ),
         (
-            {"config.json": "{}", "model.safetensors": None, "model.gguf.part": ""},
-            "is still being downloaded (model.gguf.part)",
+            {"config.json": "{}", "model.safetensors": None, "tokenizer.json.part": ""},
+            "is still being downloaded (tokenizer.json.part)",
         ),
         (
             {
@@ -292,6 +292,14 @@ def test_a_name_that_is_not_utf8_is_reported(tmp_path: Path) -> None:
     assert "not UTF-8" in found.problems[0].message
 
 
+def test_a_file_name_that_is_not_utf8_can_be_shown(tmp_path: Path) -> None:
+    """A reason that names such a file is still text that JSON carries."""
+    (_model(tmp_path / "M") / os.fsdecode(b"\xff.part")).touch()
+    reason = _cards(tmp_path)["M"].reason
+    assert reason == "the folder is still being downloaded (\\udcff.part)"
+    assert reason.encode()
+
+
 def test_a_rescan_reads_changed_folders_only(tmp_path: Path) -> None:
     """Unchanged folders keep their reading; another size, time or file gives a new fingerprint."""
     for name in ("A", "B"):
@@ -306,6 +314,31 @@ def test_a_rescan_reads_changed_folders_only(tmp_path: Path) -> None:
     assert changed.cards["A"].fingerprint == first.cards["A"].fingerprint
     assert changed.cards["B"].fingerprint != first.cards["B"].fingerprint
     assert changed.cards["B"].weights_bytes == 128
+
+
+def test_only_what_an_engine_reads_changes_the_fingerprint(tmp_path: Path) -> None:
+    """Running code of the model's own makes a bytecode cache: that must not look like new files."""
+    folder = _model(tmp_path / "M")
+    prints = [scan([tmp_path], {}).cards["M"].fingerprint]
+    for change in ("README.md", "__pycache__/m.pyc", "chat_template.jinja"):
+        (folder / change).parent.mkdir(exist_ok=True)
+        (folder / change).write_text("new")
+        prints.append(scan([tmp_path], {}).cards["M"].fingerprint)
+    assert prints[0] == prints[1] == prints[2]
+    assert prints[3] != prints[2]
+
+
+def test_a_pipe_does_not_stop_the_scan(tmp_path: Path) -> None:
+    """Opening a FIFO waits for ever, so only regular files are read."""
+    (tmp_path / "M").mkdir()
+    os.mkfifo(tmp_path / "M" / "config.json")
+    assert _cards(tmp_path)["M"].reason == "the folder has no config.json"
+
+
+def test_a_sentence_transformers_folder_is_an_embedding_model(tmp_path: Path) -> None:
+    """The folder 1_Pooling alone tells it from a chat model."""
+    (_model(tmp_path / "M") / "1_Pooling").mkdir()
+    assert _cards(tmp_path)["M"].kind == "embedding"
 
 
 def test_a_removed_folder_comes_back(tmp_path: Path) -> None:

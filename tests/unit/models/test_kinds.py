@@ -42,6 +42,7 @@ def test_kind(config: dict[str, Any], files: tuple[str, ...], folder: str, kind:
         ({"max_position_embeddings": "many"}, None),
         ({"max_position_embeddings": True}, None),
         ({"max_position_embeddings": 0}, None),
+        ({"max_position_embeddings": 1 << 70}, None),
         ({"text_config": "none"}, None),
         ({}, None),
     ],
