@@ -1,0 +1,244 @@
+"""The longest prefix of a row's tokens that every kind of layer can go on from.
+
+Candidates are the full blocks on the row's path, and at every parent on it the children in RAM
+that share a prefix with what follows: tails, and blocks that diverge inside. A point p can be
+restored if there are, in RAM or on disk,
+
+- `kv` entries of all blocks of [0, p);
+- `window` entries that cover [p - (window - 1), p) without a hole;
+- a `point` entry at exactly p;
+
+each where the layout has the kind. p is at most len(tokens) - 1: one token has to run. The
+deepest such p wins. If it takes entries from disk, all it takes has to fit into RAM at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Literal
+
+from omlxd.kv.chain_keys import ChainKeys, pack
+from omlxd.kv.entries import Node
+from omlxd.kv.plans import RunBlock
+from omlxd.kv.tiers import Tiers
+from omlxd.kv.types import BlockHash, EntryKey, EntryKind
+
+MOST_BRANCHES = 32  # children tried under one parent, those that share most first
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An entry, where it is, and how many bytes it adds to what RAM has promised."""
+
+    key: EntryKey
+    held: int
+    tier: Literal["ram", "disk", "loading"]
+    needs: int
+    counts_as_ssd: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A block on the path, or a branch off it, with what there is of it."""
+
+    block: BlockHash
+    start: int
+    tokens: int
+    found: dict[EntryKind, Found]
+    donor: str | None
+
+    @property
+    def stop(self) -> int:
+        return self.start + self.tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Restorable:
+    point: int = 0
+    run: tuple[RunBlock, ...] = ()
+    loads: tuple[EntryKey, ...] = ()
+    pending: tuple[EntryKey, ...] = ()
+    ssd_tokens: int = 0
+    donor: str | None = None
+
+
+class Search:
+    def __init__(
+        self, tiers: Tiers, tokens: Sequence[int], keys: ChainKeys, *, hot_only: bool
+    ) -> None:
+        assert tokens
+        keys.extend(tokens)
+        self.tiers = tiers
+        self.tokens = tokens
+        self.keys = keys
+        self.limit = len(tokens) - 1
+        self.path: list[Block] = []  # full blocks that can be gone along
+        self.was_no_room = False  # a deeper point was passed over
+        self._reads_disk = not hot_only and not tiers.cold.is_empty
+        # By block number, of the blocks before it:
+        self._covered_from = [0]  # windows hold all from here to the block's start
+        self._needs = [0]  # bytes of their kv entries
+        self._unread = [0]  # kv entries on disk
+        self._walk()
+
+    def deepest(self) -> Restorable:
+        size = self.tiers.layout.block_tokens
+        for number in range(min(len(self.path), self.limit // size), -1, -1):
+            for block, shared in self._candidates(number):
+                point = self._reach(number, block, shared)
+                if point and (restorable := self._restore(number, block, point)) is not None:
+                    return restorable
+        return Restorable()
+
+    def nearest(self) -> tuple[int, bool]:
+        """How far the row goes along with anything stored, and whether it parts from it there."""
+        for number in range(len(self.path), -1, -1):
+            if number < len(self.path) and self.path[number].found:
+                return self.path[number].stop, False
+            for shared, node in self._branches(number):
+                reach = node.ref.start + shared
+                return reach, shared < node.ref.tokens and reach < len(self.tokens)
+        return 0, False
+
+    # ------------------------------------------------------------------ the path
+
+    def _walk(self) -> None:
+        layout = self.tiers.layout
+        for number in range(len(self.tokens) // layout.block_tokens):
+            block = self._full_block(number)
+            kv = block.found.get("kv")
+            if layout.grows and kv is None:
+                return
+            self.path.append(block)
+            self._needs.append(self._needs[-1] + (kv.needs if kv is not None else 0))
+            self._unread.append(self._unread[-1] + (kv is not None and kv.tier == "disk"))
+            self._covered_from.append(self._cover(number, block))
+
+    def _full_block(self, number: int) -> Block:
+        size = self.tiers.layout.block_tokens
+        block = self.keys.hashes[number]
+        node = self.tiers.index.get(block)
+        found: dict[EntryKind, Found] = {}
+        for kind in self.tiers.layout.kinds:
+            if node is not None and kind in node.entries:
+                found[kind] = self._in_ram(node, kind)
+            elif self._reads_disk:
+                there = self._on_disk(self.keys.name(number, kind))
+                if there is not None:
+                    found[kind] = there
+        donor = node.donor if node is not None else None
+        return Block(block, number * size, size, found, donor)
+
+    def _in_ram(self, node: Node, kind: EntryKind) -> Found:
+        entry = node.entries[kind]
+        needs = 0 if self.tiers.hot.is_pinned(entry.key) else entry.nbytes
+        return Found(entry.key, entry.held, "ram", needs, entry.from_disk)
+
+    def _on_disk(self, key: EntryKey) -> Found | None:
+        there = self.tiers.cold.find(key)
+        if there is None:
+            return None
+        held = there.held if there.held is not None else self.tiers.layout.block_tokens
+        if key in self.tiers.cold.loading:
+            return Found(key, held, "loading", 0, True)
+        return Found(key, held, "disk", there.nbytes, True)
+
+    def _cover(self, number: int, block: Block) -> int:
+        """From where on windows hold everything up to the block's end."""
+        window = block.found.get("window")
+        begin = block.stop - (window.held if window is not None else 0)
+        return begin if begin > block.start else self._covered_from[number]
+
+    # ------------------------------------------------------------------ candidates
+
+    def _candidates(self, number: int) -> Iterator[tuple[Block, int]]:
+        """Blocks at this place, and how many tokens of each are the row's; most first."""
+        on_path = self.path[number] if number < len(self.path) else None
+        if on_path is not None:
+            yield on_path, on_path.tokens
+        for shared, node in self._branches(number, whole=self.tiers.layout.recurrent):
+            if shared and (on_path is None or node.ref.block != on_path.block):
+                found = {kind: self._in_ram(node, kind) for kind in node.entries}
+                ref = node.ref
+                yield Block(ref.block, ref.start, ref.tokens, found, node.donor), shared
+
+    def _branches(self, number: int, *, whole: bool = False) -> Iterator[tuple[int, Node]]:
+        """Children in RAM of the parent of this place; if `whole`, those that share all they have.
+
+        What is not tokens has to agree as well.
+        """
+        index, size = self.tiers.index, self.tiers.layout.block_tokens
+        parent, extra = self.keys.parent(number), self.keys.extra(number)
+        if not index.children(parent):
+            return
+        packed = pack(self.tokens[number * size : (number + 1) * size])
+        pairs: Iterator[tuple[int, Node]]
+        if whole:
+            pairs = ((node.ref.tokens, node) for node in index.prefixes(parent, packed))
+        else:
+            pairs = islice(index.nearest(parent, packed), MOST_BRANCHES)
+        for shared, node in pairs:
+            if node.ref.extra == extra:
+                yield shared, node
+
+    def _reach(self, number: int, block: Block, shared: int) -> int:
+        """The deepest point inside the block from which every layer can go on; 0 = none."""
+        layout = self.tiers.layout
+        point = min(block.start + shared, self.limit)
+        if point <= block.start or (layout.grows and "kv" not in block.found):
+            return 0
+        if layout.recurrent and (point != block.stop or "point" not in block.found):
+            return 0
+        if layout.window and max(0, point - layout.window + 1) < self._cover(number, block):
+            return 0
+        return point
+
+    def _restore(self, number: int, last: Block, point: int) -> Restorable | None:
+        """What it takes, or None if that finds no room in RAM."""
+        layout = self.tiers.layout
+        tails = [last.found[kind] for kind in ("kv", "point") if kind in layout.kinds]
+        low = max(0, point - layout.window + 1) if layout.window else last.stop
+        windows = [
+            block.found["window"]
+            for block in (*self.path[low // layout.block_tokens : number], last)
+            if block.stop > low
+        ]
+        others = [*tails, *windows]
+        if self._unread[number] or any(found.tier == "disk" for found in others):
+            needs = self._needs[number] + sum(found.needs for found in others)
+            hot = self.tiers.hot
+            if needs > hot.budget - hot.pinned_bytes - self.tiers.cold.loading_bytes:
+                self.was_no_room = True
+                return None
+        return self._gather([*self.path[:number], last], point, low)
+
+    def _gather(self, blocks: list[Block], point: int, low: int) -> Restorable:
+        run, loads, pending, ssd_tokens = [], [], [], 0
+        for block in blocks:
+            found = block.found
+            kv = found.get("kv")
+            window = found.get("window") if block.stop > low else None
+            state = found.get("point") if block.stop == point else None
+            used = [each for each in (kv, window, state) if each is not None]
+            loads += [each.key for each in used if each.tier == "disk"]
+            pending += [each.key for each in used if each.tier == "loading"]
+            if any(each.counts_as_ssd for each in used):
+                ssd_tokens += min(block.stop, point) - block.start
+            run.append(
+                RunBlock(
+                    block=block.block,
+                    start=block.start,
+                    tokens=block.tokens,
+                    kv=_key(kv),
+                    window=_key(window),
+                    point=_key(state),
+                )
+            )
+        donor = blocks[-1].donor
+        return Restorable(point, tuple(run), tuple(loads), tuple(pending), ssd_tokens, donor)
+
+
+def _key(found: Found | None) -> EntryKey | None:
+    return None if found is None else found.key
