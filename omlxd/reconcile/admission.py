@@ -102,7 +102,7 @@ def _take_turn(ledger: _Ledger, want: Want, short: int, *, now: float, out: Admi
     """Nothing idle suffices: after a long wait the busy ones that stand in the way are drained."""
     if want.waiting_since is None:
         return
-    short -= sum(ledger.held[model] for model in ledger.draining)
+    short -= sum(ledger.held.get(model, 0) for model in ledger.draining)
     if short <= 0:
         return
     left = {

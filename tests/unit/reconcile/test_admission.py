@@ -250,6 +250,14 @@ def test_no_turn_is_taken_from_an_engine_that_has_just_come() -> None:
     assert (made.actions, made.requeue_after) == ((), 7.0)
 
 
+def test_an_engine_that_holds_nothing_any_more_may_drain() -> None:
+    """A process measured in its last moment counts zero bytes; turns are taken beside it."""
+    wanted = desired(spec("A"), spec("B", estimate_bytes=60), spec("C"))
+    dying = engine("draining", "C", footprint_bytes=0, in_flight=1, leaving="turn")
+    seen = observed(A=_busy("A", 50), B=_waits(0.0), C=dying)
+    assert plan(wanted, seen, NOW).actions == (DrainEngine("A", "turn"),)
+
+
 def test_no_turn_is_taken_from_a_load() -> None:
     """What has not served anyone yet keeps its turn."""
     wanted = desired(spec("A"), spec("B", estimate_bytes=60))
