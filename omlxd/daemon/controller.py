@@ -300,15 +300,16 @@ class Controller:
             self._on_change()
 
     def _loaded(self, model: ModelId, pid: int, loaded: Loaded) -> None:
-        if self._get(model).phase == "stopping":
+        engine = self._get(model)
+        if engine.phase == "stopping":
             return  # it crossed the order to stop
-        taken = footprint([pid]).get(pid, 0)
-        engine = events.on_loaded(self._get(model), self._clock(), footprint_bytes=taken)
-        self._put(model, engine)
+        measured = footprint([pid]).get(pid)  # None: the process is gone again
+        taken = measured or engine.reserved_bytes
+        self._put(model, events.on_loaded(engine, self._clock(), footprint_bytes=taken))
         self.facts[model] = loaded
         self._journal.loaded(model, loaded, taken, self._reasons.get(model, ""))
-        if taken:  # 0 = the process is gone again
-            self._on_measured(model, taken, loaded)
+        if measured:
+            self._on_measured(model, measured, loaded)
         self.wake()
 
     def _load_failed(self, model: ModelId, failed: LoadFailed) -> None:
