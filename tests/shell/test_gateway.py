@@ -264,7 +264,7 @@ async def test_what_no_frame_can_carry_is_the_requests_fault(
 async def test_the_deadline_holds_while_it_waits(gateway: RequestGateway, desk: Desk) -> None:
     """A request without an engine is given up in time, with the setting's name."""
     async with Client(gateway, desk, timeout_s=0.01) as client:
-        with pytest.raises(RequestTimeout, match="server.request_timeout"):
+        with pytest.raises(RequestTimeout, match=r"server\.request_timeout"):
             await client.next()
     assert desk.ended == [("r1", "waiting")]
 
