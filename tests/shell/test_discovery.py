@@ -193,6 +193,7 @@ def test_weights_cut_anywhere_are_noticed(tmp_path: Path, kept: int) -> None:
     card = _cards(tmp_path)["M"]
     assert not card.servable
     assert "holds weights that are not whole" in card.reason
+    assert "cut short" in card.reason
 
 
 def test_code_of_the_models_own_needs_trust(tmp_path: Path) -> None:
