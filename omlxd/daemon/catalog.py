@@ -97,6 +97,7 @@ def engine_spec(
     ram: int,
     pinned_by: str,
     template: str | None,
+    cold_dir: str,
 ) -> EngineSpec:
     """The reconciler's view of one servable entry."""
     assert entry.card is not None
@@ -113,7 +114,7 @@ def engine_spec(
             chat_template=template,
             max_memory_bytes=max_memory,
             block_tokens=spec.cache.block_tokens,
-            cold_dir=spec.cache.cold_dir,
+            cold_dir=cold_dir,
             fingerprint=entry.card.fingerprint,
         ),
         live=live_settings(model, spec),
@@ -139,6 +140,7 @@ def live_settings(model: ModelSpec, spec: Spec) -> LiveSettings:
         context_scale_factor=model.context_scale_factor,
         chat_template_kwargs=dict(model.chat_template_kwargs),
         sampling=Sampling(**model.sampling.model_dump(exclude_none=True)),
+        cold_min_free_bytes=spec.cache.cold_min_free.of(0),
     )
 
 
@@ -151,8 +153,10 @@ def desired_state(
     figures: Mapping[ModelId, Figures],
     pinned_by: Mapping[ModelId, str],
     templates: Mapping[ModelId, str],
+    cold_dir: str,
 ) -> Desired:
     """The whole desired state of one accepted spec over what was discovered."""
+    limit = memory_limit(spec, host)
     return Desired(
         generation=generation,
         engines={
@@ -163,11 +167,13 @@ def desired_state(
                 ram=host.ram_bytes,
                 pinned_by=pinned_by.get(entry.id, ""),
                 template=templates.get(entry.id if entry.declared else ""),
+                cold_dir=cold_dir,
             )
             for entry in catalog.values()
             if entry.servable
         },
-        memory_limit_bytes=memory_limit(spec, host),
+        memory_limit_bytes=limit,
+        hot_bytes=spec.cache.hot.of(limit),
         spare_workers=spec.engine.spare_workers,
         start_timeout_s=spec.engine.start_timeout or 1e9,
     )

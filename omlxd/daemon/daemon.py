@@ -20,6 +20,7 @@ from omlxd.daemon.conditions import ConditionBook, config_valid, folders_found, 
 from omlxd.daemon.config import ConfigStore, Outcome
 from omlxd.daemon.controller import Controller
 from omlxd.daemon.figures import FiguresStore
+from omlxd.daemon.files import resolve_path
 from omlxd.daemon.fleet import STOP_GRACE_S, Fleet
 from omlxd.daemon.gateway import RequestGateway, Ticket
 from omlxd.daemon.journal import Journal
@@ -187,6 +188,7 @@ class Daemon:
                     figures=self._figures.by_model,
                     pinned_by=self.config.pinned_by(),
                     templates=force.resolved.templates,
+                    cold_dir=str(resolve_path(self.home, spec.cache.cold_dir)),
                 )
             )
         self.controller.wake()

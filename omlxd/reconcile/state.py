@@ -42,6 +42,7 @@ class Desired:
     generation: int
     engines: Mapping[ModelId, EngineSpec]
     memory_limit_bytes: int
+    hot_bytes: int = 0  # RAM for KV blocks, all engines together; within the limit
     spare_workers: int = 1
     start_timeout_s: float = 600.0
 

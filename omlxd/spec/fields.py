@@ -237,6 +237,12 @@ def _name(value: object) -> str:
     return value
 
 
+def _folder(value: object) -> str:
+    if not isinstance(value, str) or not value.strip() or "\0" in value:
+        raise ValueError('a folder is a path such as "cache" or "/Volumes/fast/omlxd"')
+    return value
+
+
 def _json_table(value: object) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError("must be a table, such as { enable_thinking = false }")
@@ -280,6 +286,7 @@ Listen = Annotated[
 ApiKey = Annotated[str, PlainValidator(_api_key), _string]
 Origin = Annotated[str, PlainValidator(_origin), _string]
 Name = Annotated[str, PlainValidator(_name), _string]
+Folder = Annotated[str, PlainValidator(_folder), _string]
 JsonTable = Annotated[
     dict[str, Any], PlainValidator(_json_table), WithJsonSchema({"type": "object"})
 ]

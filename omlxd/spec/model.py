@@ -19,6 +19,7 @@ from omlxd.spec.fields import (
     Amount,
     ApiKey,
     Flag,
+    Folder,
     Idle,
     JsonTable,
     Limit,
@@ -121,20 +122,17 @@ class Memory(Table):
 class Cache(Table):
     """KV blocks kept for the next request."""
 
-    block_tokens: Whole = key(64, "drain", "tokens per block", built=False, ge=16, le=1024)
+    block_tokens: Whole = key(64, "drain", "tokens per block", ge=16, le=1024)
     hot: Share = key(
         parse_size("20%"),
         "live",
         "RAM for blocks, all engines together; a share is of max_process_memory",
-        built=False,
     )
-    cold: Amount = key(
-        parse_size("100GB"), "live", 'disk space for blocks; "0" turns the tier off', built=False
+    cold: Amount = key(parse_size("100GB"), "live", 'disk space for blocks; "0" turns the tier off')
+    cold_dir: Folder = key(
+        "cache", "drain", "folder of the blocks on disk; new, or one that omlxd made"
     )
-    cold_dir: Text = key("cache", "drain", "folder of the blocks on disk", built=False)
-    cold_min_free: Amount = key(
-        parse_size("10GB"), "live", "disk space that is always left free", built=False
-    )
+    cold_min_free: Amount = key(parse_size("10GB"), "live", "disk space that is always left free")
 
 
 class Scheduler(Table):
