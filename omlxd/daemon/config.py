@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from omlxd.daemon.files import (
+    DROP_INS,
     Sources,
     load_last_good,
     load_sources,
@@ -20,7 +21,7 @@ from omlxd.daemon.files import (
     write_override,
 )
 from omlxd.daemon.references import Resolved, resolve_references
-from omlxd.errors import SpecInvalid
+from omlxd.errors import OmlxError, SpecInvalid
 from omlxd.spec import dropin
 from omlxd.spec.diff import diff
 from omlxd.spec.keys import dotted
@@ -48,7 +49,7 @@ class Outcome:
     changes: Sequence[Change] = ()
     released: Sequence[tuple[str, str]] = ()  # model and key that omlx.toml took back
     rejected: bool = False  # problems that were not there before
-    notes: Sequence[str] = field(default=())  # what went wrong beside
+    notes: Sequence[str] = ()  # what went wrong beside
 
 
 def read_sources(sources: Sources, home: Path) -> tuple[InForce | None, tuple[Problem, ...]]:
@@ -82,7 +83,6 @@ class ConfigStore:
         self.generation = 0
         self.problems: tuple[Problem, ...] = ()
         self.in_force: InForce | None = None
-        self._seen = ""  # fingerprint of the sources last read
 
     @property
     def spec(self) -> Spec | None:
@@ -103,56 +103,79 @@ class ConfigStore:
             self.in_force, problems = read_sources(last.sources, self.home)
             notes += [f"last good state: {p.file}:{p.line}: {p.message}" for p in problems]
         outcome = self.reload()
-        return Outcome(
-            accepted=outcome.accepted,
-            changes=outcome.changes,
-            released=outcome.released,
-            rejected=outcome.rejected,
-            notes=(*notes, *outcome.notes),
-        )
+        return replace(outcome, notes=(*notes, *outcome.notes))
 
     def reload(self) -> Outcome:
         """Look at the files; the same content as before is no change."""
         sources = load_sources(self.home, self.path)
-        released = self._release(sources)
-        if released:
-            sources = load_sources(self.home, self.path)
-        fresh, problems = read_sources(sources, self.home)
-        if fresh is not None and self._has_vanished(sources):
-            fresh, problems = None, (_vanished(self.path),)
+        text, released = self._released(sources)
+        freed = _with_override(sources, self.home, text) if released else sources
+        fresh, problems = self._read(freed)
+        if fresh is None or not released:
+            return self._take(fresh, problems)
+        try:
+            write_override(self.home, text)
+        except OSError as error:
+            note = f"what omlxctl had set stays, its file cannot be written: {error}"
+            return replace(self._take(*self._read(sources)), notes=(note,))
+        return replace(self._take(fresh, ()), released=released)
+
+    def patch(self, model: str, values: Mapping[str, Any], unset: Sequence[str]) -> Outcome:
+        """Set and unset keys of one model in omlxd's own drop-in.
+
+        Raises SpecInvalid, or OmlxError when the file cannot be written; then nothing has changed.
+        """
+        sources = load_sources(self.home, self.path)
+        if not _is_toml(sources.override):
+            raise _nothing_changed(self._read(sources)[1])
+        # A save of omlx.toml that nobody has looked at yet is older than this patch.
+        text, released = self._released(sources)
+        text = dropin.patched(text, model, values, unset)
+        fresh, problems = self._read(_with_override(sources, self.home, text))
+        if fresh is None:
+            raise _nothing_changed(problems)
+        try:
+            write_override(self.home, text)
+        except OSError as error:
+            message = f"nothing was changed: {DROP_INS}/{dropin.NAME} cannot be written: {error}"
+            raise OmlxError(message) from error
+        return replace(self._take(fresh, ()), released=released)
+
+    def _take(self, fresh: InForce | None, problems: tuple[Problem, ...]) -> Outcome:
+        """Put a reading in force, if it can be and differs."""
         before, self.problems = self.problems, problems
         if fresh is None:
-            return Outcome(released=released, rejected=problems != before)
+            return Outcome(rejected=problems != before)
         old, self.in_force = self.in_force, fresh
-        unchanged = old is not None and (
-            old.sources.fingerprint == sources.fingerprint and old.resolved == fresh.resolved
-        )
-        if unchanged:
-            return Outcome(released=released)
+        if old is not None and _is_same(old, fresh):
+            return Outcome()
         self.generation += 1
         return Outcome(
             accepted=True,
             changes=diff(old.spec, fresh.spec) if old else (),
-            released=released,
-            notes=self._keep(sources),
+            notes=self._keep(fresh.sources),
         )
+
+    def _read(self, sources: Sources) -> tuple[InForce | None, tuple[Problem, ...]]:
+        fresh, problems = read_sources(sources, self.home)
+        if fresh is not None and self._has_vanished(sources):
+            return None, (_vanished(self.path),)
+        return fresh, problems
 
     def _has_vanished(self, sources: Sources) -> bool:
         """A file that was in force and is not there: most likely an accident, never an order."""
         was_there = self.in_force is not None and self.in_force.sources.main is not None
         return was_there and sources.main is None
 
-    def _release(self, sources: Sources) -> list[tuple[str, str]]:
-        """Last writer wins: what a save of omlx.toml changed is no longer overridden."""
+    def _released(self, sources: Sources) -> tuple[str, Sequence[tuple[str, str]]]:
+        """Last writer wins: the drop-in without what a save of omlx.toml took back, and that."""
+        override = sources.override
         if self.in_force is None or self.in_force.sources.main is None or sources.main is None:
-            return []
+            return override, ()
         old, new = self.in_force.sources.main.text, sources.main.text
-        if old == new or not sources.override or not _is_toml(new, sources.override):
-            return []
-        text, released = dropin.released(old, new, sources.override)
-        if released:
-            write_override(self.home, text)
-        return released
+        if old == new or not override or not _is_toml(new, override):
+            return override, ()
+        return dropin.released(old, new, override)
 
     def _keep(self, sources: Sources) -> Sequence[str]:
         try:
@@ -160,22 +183,6 @@ class ConfigStore:
         except OSError as error:
             return (f"the last good state could not be saved: {error}",)
         return ()
-
-    # -------------------------------------------------------------- writing
-
-    def patch(self, model: str, values: Mapping[str, Any], unset: Sequence[str]) -> Outcome:
-        """Set and unset keys of one model in omlxd's own drop-in. Raises SpecInvalid."""
-        sources = load_sources(self.home, self.path)
-        text = dropin.patched(sources.override, model, values, unset)
-        candidate = _with_override(sources, self.home, text)
-        fresh, problems = read_sources(candidate, self.home)
-        if fresh is None:
-            raise SpecInvalid(
-                f"nothing was changed: {problems[0].key}: {problems[0].message}",
-                problems=problems,
-            )
-        write_override(self.home, text)
-        return self.reload()
 
     # -------------------------------------------------------------- what is in force
 
@@ -205,13 +212,23 @@ class ConfigStore:
         return (fresh.spec if fresh else None), problems
 
 
+def _is_same(old: InForce, new: InForce) -> bool:
+    return old.sources.fingerprint == new.sources.fingerprint and old.resolved == new.resolved
+
+
+def _nothing_changed(problems: tuple[Problem, ...]) -> SpecInvalid:
+    first = problems[0]
+    where = first.key or first.file
+    return SpecInvalid(f"nothing was changed: {where}: {first.message}", problems=problems)
+
+
 def _vanished(path: Path) -> Problem:
     hint = "put it back; an empty file stands for the defaults"
     return Problem(str(path), 1, 1, "", "is gone", hint)
 
 
 def _with_override(sources: Sources, home: Path, text: str) -> Sources:
-    file = str(home / "omlx.d" / dropin.NAME)
+    file = str(home / DROP_INS / dropin.NAME)
     others = [one for one in sources.drop_ins if Path(one.file).name != dropin.NAME]
     drop_ins = sorted([*others, Source(file, text)], key=lambda one: Path(one.file).name)
     return Sources(sources.config, sources.main, tuple(drop_ins), sources.problems)
@@ -221,6 +238,6 @@ def _is_toml(*texts: str) -> bool:
     try:
         for text in texts:
             tomllib.loads(text.removeprefix("\ufeff"))
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):  # as in omlxd.spec.parse
         return False
     return True

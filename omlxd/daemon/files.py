@@ -108,6 +108,8 @@ def _load(path: Path, problems: list[Problem]) -> Source | None:
         problems.append(_problem(path, f"is not UTF-8 (byte {error.start}); save it as UTF-8"))
     except OSError as error:
         problems.append(_problem(path, f"cannot be read: {error.strerror}"))
+    except RuntimeError:
+        problems.append(_problem(path, "is a link that leads back to itself"))
     return None
 
 
@@ -143,7 +145,9 @@ def resolve_path(home: Path, text: str) -> Path:
     """A path of omlx.toml: relative to the home; "~/.omlx" stands for the home, wherever it is."""
     if text == "~/.omlx" or text.startswith("~/.omlx/"):
         text = text.removeprefix("~/.omlx").lstrip("/")
-    return home / Path(text).expanduser()
+    with contextlib.suppress(RuntimeError):  # there is no such user, so no such folder
+        return home / Path(text).expanduser()
+    return home / text
 
 
 def model_folders(home: Path, spec: Spec) -> tuple[Path, ...]:

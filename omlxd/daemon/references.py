@@ -35,20 +35,22 @@ def resolve_references(spec: Spec, home: Path, locate: Locate) -> Resolved:
             problems.append(locate(("server", "api_keys", index), wrong))
         keys.append(value.strip())
     templates: dict[str, str] = {}
+    read: dict[str, str] = {}  # an inherited reference is one reference, and one problem
     for path, name, written in _templates(spec):
-        value, wrong = _value(written, home, environment=False)
-        if wrong:
-            problems.append(locate(path, wrong))
-        templates[name] = value
+        if written not in read:
+            read[written], wrong = _value(written, home, environment=False)
+            if wrong:
+                problems.append(locate(path, wrong))
+        templates[name] = read[written]
     return Resolved(tuple(keys), templates, tuple(problems))
 
 
 def _templates(spec: Spec) -> Iterator[tuple[KeyPath, str, str]]:
+    if spec.defaults.chat_template is not None:
+        yield ("defaults", "chat_template"), "", spec.defaults.chat_template
     for name, model in spec.models.items():
         if model.chat_template is not None:
             yield ("models", name, "chat_template"), name, model.chat_template
-    if spec.defaults.chat_template is not None:
-        yield ("defaults", "chat_template"), "", spec.defaults.chat_template
 
 
 def _value(written: str, home: Path, *, environment: bool = True) -> tuple[str, str]:
@@ -58,9 +60,20 @@ def _value(written: str, home: Path, *, environment: bool = True) -> tuple[str, 
         value = os.environ.get(name)
         return (value, "") if value is not None else ("", f"omlxd's environment has no {name}")
     if written.startswith("file:"):
-        path = home / Path(written.removeprefix("file:")).expanduser()
-        try:
-            return path.read_text(encoding="utf-8"), ""
-        except (OSError, UnicodeDecodeError) as error:
-            return "", f"cannot read {path}: {error}"
+        return _content(written.removeprefix("file:"), home)
     return written, ""
+
+
+def _content(name: str, home: Path) -> tuple[str, str]:
+    """Text of a file, or why there is none."""
+    try:
+        path = home / Path(name).expanduser()
+        if path.exists() and not path.is_file():  # a pipe would hang the daemon
+            return "", f"cannot read {path}: it is not a file"
+        return path.read_text(encoding="utf-8"), ""
+    except OSError as error:
+        return "", f"cannot read {name}: {error.strerror}"
+    except UnicodeDecodeError:
+        return "", f"cannot read {name}: it is not UTF-8"
+    except (RuntimeError, ValueError) as error:  # "~nobody", a NUL in the name
+        return "", f"cannot read {name!r}: {error}"
