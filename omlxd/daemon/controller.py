@@ -11,10 +11,10 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 
-from msgspec.structs import replace
-
+from omlxd.daemon.cache_book import CacheBook
 from omlxd.daemon.fleet import Fleet
 from omlxd.daemon.gateway import RequestGateway, Ticket
+from omlxd.daemon.grants import GrantBook
 from omlxd.daemon.journal import Journal
 from omlxd.daemon.memory import footprint
 from omlxd.daemon.supervisor import Worker, WorkerExit
@@ -28,9 +28,11 @@ from omlxd.errors import (
     WorkerDied,
 )
 from omlxd.ipc.messages import (
+    CacheDone,
+    CacheEvicted,
+    CacheReport,
     Events,
     FromWorker,
-    LiveSettings,
     Loaded,
     LoadFailed,
     RowStats,
@@ -38,7 +40,6 @@ from omlxd.ipc.messages import (
 )
 from omlxd.reconcile import events
 from omlxd.reconcile.plan import plan
-from omlxd.reconcile.shares import shares
 from omlxd.reconcile.state import (
     Action,
     ConfigureEngine,
@@ -73,6 +74,8 @@ class Controller:
         self.engines: dict[ModelId, EngineObserved] = {}
         self.facts: dict[ModelId, Loaded] = {}
         self.stats: dict[ModelId, Stats] = {}
+        self.cache = CacheBook()
+        self.cold_dir = ""  # folder of the cold tier if it may be used now; set by the daemon
         self.desired = Desired(generation=0, engines={}, memory_limit_bytes=0, spare_workers=0)
         self.observed_generation = 0
         self.last_plan = Plan()
@@ -85,7 +88,7 @@ class Controller:
         self._clock = clock
         self._stopping = False
         self._reasons: dict[ModelId, str] = {}  # why the present worker was started
-        self._shares: dict[ModelId, int] = {}  # what each worker was last told it may take
+        self.grants = GrantBook()
         self._wake = asyncio.Event()
 
     # -------------------------------------------------------------- passes
@@ -117,7 +120,7 @@ class Controller:
         else:
             raise RuntimeError(f"the plan does not settle: {self.last_plan.actions}")
         self._hand_over()
-        self._share_memory()
+        self._grant()
         self._forget_absent()
         self.observed_generation = self.desired.generation
         self._on_change()
@@ -151,10 +154,10 @@ class Controller:
             case StartEngine(model=model):
                 self._put(model, events.on_started(self._get(model), now, start=action))
                 self._reasons[model] = action.reason
-                self.fleet.start(model, action.load, self._with_share(action.live, model))
+                self.fleet.start(model, action.load, self.grants.added_to(action.live, model))
             case ConfigureEngine(model=model):
                 self._put(model, events.on_configured(self._get(model), live=action.live))
-                self.fleet.configure(model, self._with_share(action.live, model))
+                self.fleet.configure(model, self.grants.added_to(action.live, model))
             case DrainEngine(model=model, reason=reason):
                 self._put(model, events.on_draining(self._get(model), now, reason=reason))
                 self._journal.draining(model, reason)
@@ -192,20 +195,21 @@ class Controller:
                 else:
                     self._put(model, events.on_request_handed(self._get(model)))
 
-    # -------------------------------------------------------------- memory shares
-
-    def _with_share(self, live: LiveSettings, model: ModelId) -> LiveSettings:
-        return replace(live, memory_share_bytes=self._shares.get(model, 0))
-
-    def _share_memory(self) -> None:
+    def _grant(self) -> None:
         """Tell every loaded engine what it may take, when that changed."""
-        held = [m for m, e in self.engines.items() if e.phase in ("loading", "ready", "draining")]
-        before = self._shares
-        self._shares = now = shares(self.desired, held, before)
-        for model, share in now.items():
-            live = self._get(model).live
-            if live is not None and before.get(model) != share:
-                self.fleet.configure(model, self._with_share(live, model))
+        phases = ("loading", "ready", "draining")
+        held = {model: e for model, e in self.engines.items() if e.phase in phases}
+        tokens = {m: self.cache.prompt_tokens(m) for m in held if self._may_reuse(m)}
+        for model in self.grants.review(
+            self.desired, held, tokens=tokens, cold_dir=self.cold_dir, now=self._clock()
+        ):
+            live = held[model].live
+            if live is not None:
+                self.fleet.configure(model, self.grants.added_to(live, model))
+
+    def _may_reuse(self, model: ModelId) -> bool:
+        facts = self.facts.get(model)
+        return facts is None or facts.prefix_reuse  # not known before it is loaded
 
     # -------------------------------------------------------------- facts: what is wanted
 
@@ -290,6 +294,8 @@ class Controller:
                 self._loaded(model, worker.pid, message)
             case LoadFailed():
                 self._load_failed(model, message)
+            case CacheReport() | CacheEvicted() | CacheDone():
+                self.cache.heard(model, message)
             case _:
                 pass  # TokenizerReady, Hello: nothing waits for them
 
@@ -334,6 +340,7 @@ class Controller:
         self._put(model, engine)
         self.facts.pop(model, None)
         self.stats.pop(model, None)
+        self.cache.gone(model)
         self._journal.gone(model, before, engine, how, self._clock())
         for ticket in self.gateway.handed_to(worker_id):
             if engine.phase != "failed" and not self._stopping and ticket.requeue():

@@ -19,9 +19,12 @@ class GrantBook:
         self._grants: Mapping[ModelId, Grant] = {}
         self._hot = HotDivision()
 
+    def of(self, model: ModelId) -> Grant:
+        return self._grants.get(model, Grant())
+
     def added_to(self, live: LiveSettings, model: ModelId) -> LiveSettings:
         """`live` with what the engine may take."""
-        grant = self._grants.get(model, Grant())
+        grant = self.of(model)
         return replace(
             live,
             memory_share_bytes=grant.memory_share_bytes,

@@ -15,6 +15,7 @@ PROTOCOL = 1
 
 Kind = Literal["llm", "vlm", "ocr", "embedding", "reranker"]
 FinishReason = Literal["stop", "length", "aborted"]
+CacheOp = Literal["clear_hot", "clear"]
 
 
 # ------------------------------------------------------------------ the neutral request
@@ -201,7 +202,7 @@ class CacheCommand(Struct, frozen=True, tag=True):
     """`clear_hot` drops what RAM holds; `clear` the model's files too; answered by CacheDone."""
 
     command_id: int
-    op: Literal["clear_hot", "clear"]
+    op: CacheOp
 
 
 ToWorker = Load | Configure | Submit | Cancel | CacheCommand | Stop
@@ -254,7 +255,7 @@ class RowStats(Struct, frozen=True):
     """Where one request stands, for `omlxctl requests`."""
 
     request_id: str
-    status: Literal["waiting", "prefill", "decode"]
+    status: Literal["waiting", "restoring", "prefill", "decode"]
     prompt_tokens: int
     computed_tokens: int
     output_tokens: int

@@ -109,7 +109,8 @@ async def test_a_removed_model_keeps_its_share_until_it_is_gone(
     await engines.until_phase("draining", "b")
     half = MIB + (2**30 - 2 * MIB) // 2
     await engines.until(lambda: engines.controller.observed_generation == 2)
-    assert engines.controller._shares == {"a": half, "b": half}
+    granted = [engines.controller.grants.of(model).memory_share_bytes for model in "ab"]
+    assert granted == [half, half]
     await streaming.task
     await engines.until(lambda: "b" not in engines.controller.engines)
     heard = await told(engines, monkeypatch)
