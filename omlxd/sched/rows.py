@@ -42,6 +42,8 @@ class Row:
     output_tokens: int = 0
     resumed_at: int = 0  # output tokens that belong to the prompt since the last preemption
     alone: bool = False  # was in a failed prefill with others: retried without company
+    restorable: int = 0  # tokens that the prefix cache is expected to save it, while it waits
+    is_held: bool = False  # stays in the line until it is released; others pass it
 
     def move(self, status: RowStatus, lane: int | None) -> None:
         assert status in TRANSITIONS[self.status], (self.spec.key, self.status, status)

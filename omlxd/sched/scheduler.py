@@ -9,6 +9,8 @@ Rules this file keeps:
    own (at most `MAX_LANES`); when all lanes together outgrow the memory, the youngest row goes
    back to the line and is run again later.
 4. A running row that goes out is named in exactly one plan's `remove`.
+5. A row that is held (its prefix is being read, or computed by another row) stays in the line and
+   stands in nobody's way.
 """
 
 from __future__ import annotations
@@ -99,6 +101,24 @@ class Scheduler:
             self.row_ended(key)
         return gone
 
+    def row_restorable(self, key: RowKey, tokens: int) -> None:
+        """So many tokens of a waiting row's prompt are expected to need no run."""
+        if (row := self._waiting.get(key)) is not None:
+            assert 0 <= tokens < row.prefill_tokens, (key, tokens)
+            row.restorable = tokens
+
+    def hold(self, key: RowKey) -> None:
+        """Keep a row in the line; one that a plan inserted must not have reached its lane yet."""
+        if (row := self._running.get(key)) is not None:
+            assert row.status == "prefill", row
+            self._requeue(row)
+        self._waiting[key].is_held = True
+
+    def release(self, key: RowKey) -> None:
+        """A held row may be inserted again; unknown rows are ignored, they may have gone."""
+        if (row := self._waiting.get(key)) is not None:
+            row.is_held = False
+
     def row_ended(self, key: RowKey) -> None:
         """The row needs nothing more; a running one leaves its lane with the next plan."""
         if self._waiting.pop(key, None) is None:
@@ -150,7 +170,7 @@ class Scheduler:
         for row in list(self._waiting.values()):
             if self.running >= self._bounds.max_rows:
                 break
-            if not self._may_prefill(row):
+            if row.is_held or not self._may_prefill(row):
                 continue
             lane = self._place(row)
             if lane is None:
@@ -158,6 +178,7 @@ class Scheduler:
             del self._waiting[row.spec.key]
             self._running[row.spec.key] = row
             row.move("prefill", lane)
+            row.computed_tokens = row.restorable
             max_tokens = min(row.spec.max_tokens, self._longest() - row.spec.prompt_tokens)
             insert.append(Insertion(row.spec.key, lane, max_tokens))
         return insert
@@ -169,11 +190,12 @@ class Scheduler:
             return True
         if row.alone or any(other.alone for other in others):
             return False
-        widest = max(row.prefill_tokens, *(other.remaining for other in others))
+        to_run = row.prefill_tokens - row.restorable
+        widest = max(to_run, *(other.remaining for other in others))
         if widest * (len(others) + 1) <= self.step_tokens():
             return True  # all of them are through in one step
         older = [other.remaining for other in others if other.order < row.order]
-        return all(2 * row.prefill_tokens <= remaining for remaining in older)
+        return all(2 * to_run <= remaining for remaining in older)
 
     def _place(self, row: Row) -> int | None:
         """The lane with room for it, in memory terms: rule 3."""
@@ -233,11 +255,18 @@ class Scheduler:
         """Nothing to step and nothing to take out."""
         return not self._running and not self._waiting and not self._leaving
 
+    @property
+    def has_work(self) -> bool:
+        """A plan would do something; else only rows are left that somebody must release."""
+        return bool(
+            self._running or self._leaving or any(not row.is_held for row in self._waiting.values())
+        )
+
     def row_stats(self) -> list[RowStats]:
         return [
             RowStats(
                 request_id=row.spec.key.request_id,
-                status=row.status,
+                status="restoring" if row.is_held else row.status,
                 prompt_tokens=row.spec.prompt_tokens,
                 computed_tokens=min(row.computed_tokens, row.spec.prompt_tokens),
                 output_tokens=row.output_tokens,
@@ -259,6 +288,8 @@ class Scheduler:
             assert (row.lane is None) == (row.status == "waiting") == (key in self._waiting), row
             assert row.lane is None or 0 <= row.lane < MAX_LANES, row
             assert 0 <= row.resumed_at <= row.output_tokens, row
+            assert not row.is_held or row.status == "waiting", row
+            assert 0 <= row.restorable <= row.prefill_tokens, row
             assert (row.status == "decode") == (row.lane is not None and row.remaining <= 0), row
         left = [removal.key for removal in self._leaving if not removal.preempted]
         assert len(set(left)) == len(left)
@@ -291,10 +322,14 @@ class Scheduler:
     def _back_to_line(self, row: Row, *, alone: bool = False) -> None:
         assert row.lane is not None
         self._leaving.append(Removal(row.spec.key, row.lane, preempted=True))
-        row.move("waiting", None)
         row.resumed_at = row.output_tokens
-        row.computed_tokens = 0
         row.alone = alone
+        self._requeue(row)
+
+    def _requeue(self, row: Row) -> None:
+        """From running to its place in the line."""
+        row.move("waiting", None)
+        row.computed_tokens = row.restorable = 0
         del self._running[row.spec.key]
         self._waiting[row.spec.key] = row
         in_order = sorted(self._waiting.items(), key=lambda item: item[1].order)

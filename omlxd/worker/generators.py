@@ -6,18 +6,21 @@ Rules this file keeps:
 2. After a step that broke, every row that decodes is read again (`extract_cache`), since the
    generator drops the tokens it had drawn; rows it was prefilling are the suspects.
 3. A row of n prompt tokens holds fewer than n until it has joined the decoding batch.
+4. The generator lengthens the list of tokens it is given, and shows that very list: copies go in
+   and come out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from mlx_lm.generate import BatchGenerator
 
 from omlxd.sched.rows import RowKey
-from omlxd.worker.lanes import Drawn, Progress, StepFault, StepOutcome
+from omlxd.worker.lanes import COLD_START, Drawn, Progress, RowCaches, Start, StepFault, StepOutcome
 from omlxd.worker.ports import RowJob
 from omlxd.worker.sampling import RowSampling, row_sampling, token_logprobs
 
@@ -38,7 +41,8 @@ class _BatchRow:
     job: RowJob
     sampling: RowSampling
     prompt_tokens: int  # to run before the next token, output of earlier runs included
-    computed_tokens: int = 0
+    restored_tokens: int  # of those, what its caches held from the start
+    computed_tokens: int
     drawn: int = 0  # by this generator
 
     @property
@@ -62,17 +66,21 @@ class BatchLane:
         self._rows: dict[int, _BatchRow] = {}  # by the generator's uid
         self._uids: dict[RowKey, int] = {}
 
-    def insert(self, job: RowJob, output: Sequence[int]) -> None:
+    def insert(self, job: RowJob, output: Sequence[int], start: Start = COLD_START) -> None:
         key = RowKey(job.request_id, job.index)
         sampling = self._make_sampling(job, len(output))
         prompt = [*job.prompt, *output]
-        (uid,) = self._generator.insert(
-            [prompt],
+        restored = start.computed_tokens
+        bounds = [restored, *start.pauses, len(prompt)]
+        (uid,) = self._generator.insert_segments(
+            [[prompt[begin:end] for begin, end in pairwise(bounds)]],
             max_tokens=[UNREACHED],
+            caches=None if start.caches is None else [list(start.caches)],
+            all_tokens=[prompt[:restored]],
             samplers=[sampling.sampler],
             logits_processors=[list(sampling.processors)],
         )
-        self._rows[uid] = _BatchRow(key, job, sampling, len(prompt))
+        self._rows[uid] = _BatchRow(key, job, sampling, len(prompt), restored, restored)
         self._uids[key] = uid
 
     def remove(self, keys: Sequence[RowKey]) -> None:
@@ -80,6 +88,13 @@ class BatchLane:
         for uid in uids:
             del self._rows[uid]
         self._generator.remove(uids)
+
+    def read(self, key: RowKey) -> RowCaches | None:
+        uid = self._uids.get(key)
+        if uid is None:
+            return None
+        caches, tokens = self._generator.extract_cache([uid])[uid]
+        return RowCaches(list(tokens), caches)
 
     def step(self, prefill_step: int) -> StepOutcome:
         outcome = StepOutcome()
@@ -93,7 +108,8 @@ class BatchLane:
             row = self._rows[response.uid]
             row.drawn += 1
             logprob, top = token_logprobs(response.logprobs, response.token, row.job.top_logprobs)
-            outcome.drawn.append(Drawn(row.key, response.token, logprob, top))
+            computed = row.prompt_tokens + row.drawn
+            outcome.drawn.append(Drawn(row.key, response.token, computed, logprob, top))
         self._note_progress(prompts, outcome)
         self._note_faults(outcome)
         return outcome
@@ -105,7 +121,7 @@ class BatchLane:
         widths = [0]
         for response in prompts:
             row = self._rows[response.uid]
-            done = row.prompt_tokens if response.end_of_prompt else response.progress[0]
+            done = row.restored_tokens + response.progress[0]
             if not response.end_of_prompt:
                 widths.append(done - row.computed_tokens)
             row.computed_tokens = done
@@ -127,7 +143,7 @@ class BatchLane:
             row = self._rows[uid]
             for token in tokens[row.prompt_tokens + row.drawn :]:
                 row.drawn += 1
-                outcome.drawn.append(Drawn(row.key, token))
+                outcome.drawn.append(Drawn(row.key, token, row.prompt_tokens + row.drawn))
         if outcome.drawn or not decoding:
             outcome.fault = StepFault(error, "prefill", prefilling)
         else:

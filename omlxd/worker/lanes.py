@@ -8,10 +8,34 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from omlxd.sched.rows import RowKey
 from omlxd.worker.ports import RowJob
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """Where a row's run begins: caches that hold its first `computed_tokens` tokens.
+
+    `pauses` are numbers of tokens, in order, at which prefill stops for a moment, so that what is
+    in the caches then can be read.
+    """
+
+    caches: Sequence[Any] | None = None  # plain ones, which become the lane's; None = start empty
+    computed_tokens: int = 0
+    pauses: Sequence[int] = ()
+
+
+COLD_START = Start()
+
+
+@dataclass(frozen=True, slots=True)
+class RowCaches:
+    """A row as it stands between two steps: its caches hold exactly these tokens."""
+
+    tokens: list[int]
+    caches: Sequence[Any]  # plain ones, good until the lane's next step
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +52,7 @@ class Drawn:
 
     key: RowKey
     token: int
+    computed_tokens: int = 0  # tokens in the row's caches now
     logprob: float = 0.0
     top: Sequence[tuple[int, float]] = ()
 
@@ -53,8 +78,10 @@ class StepOutcome:
 
 
 class Lane(Protocol):
-    def insert(self, job: RowJob, output: Sequence[int]) -> None:
+    def insert(self, job: RowJob, output: Sequence[int], start: Start = COLD_START) -> None:
         """Queue a row whose first `output` tokens were drawn in an earlier run.
+
+        At least one token of prompt and output is left to be run.
 
         Raises what a row's own parameters can raise; the lane is then as before.
         """
@@ -62,6 +89,10 @@ class Lane(Protocol):
 
     def remove(self, keys: Sequence[RowKey]) -> None:
         """Take rows out at any stage; keys it does not hold are ignored."""
+        ...
+
+    def read(self, key: RowKey) -> RowCaches | None:
+        """What the row's caches hold, at any stage; None for a row it does not hold."""
         ...
 
     def step(self, prefill_step: int) -> StepOutcome:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
@@ -12,7 +12,7 @@ from mlx_lm.models.cache import make_prompt_cache
 
 from omlxd.sched.rows import RowKey
 from omlxd.worker.generators import MakeSampling, job_sampling
-from omlxd.worker.lanes import Drawn, Progress, StepFault, StepOutcome
+from omlxd.worker.lanes import COLD_START, Drawn, Progress, RowCaches, Start, StepFault, StepOutcome
 from omlxd.worker.ports import RowJob
 from omlxd.worker.sampling import RowSampling, token_logprobs
 
@@ -24,8 +24,9 @@ class _SoloRow:
     sampling: RowSampling
     tokens: list[int]  # prompt, then what was drawn
     prompt_tokens: int
-    cache: list[Any] = field(default_factory=list)
-    computed_tokens: int = 0
+    pauses: Sequence[int]
+    cache: list[Any]
+    computed_tokens: int
 
 
 class SoloLane:
@@ -36,14 +37,21 @@ class SoloLane:
         self._make_sampling = make_sampling
         self._rows: deque[_SoloRow] = deque()
 
-    def insert(self, job: RowJob, output: Sequence[int]) -> None:
+    def insert(self, job: RowJob, output: Sequence[int], start: Start = COLD_START) -> None:
         key = RowKey(job.request_id, job.index)
         prompt = [*job.prompt, *output]
         sampling = self._make_sampling(job, len(output))
-        self._rows.append(_SoloRow(key, job, sampling, prompt, len(prompt)))
+        restored, caches = start.computed_tokens, list(start.caches or ())
+        self._rows.append(
+            _SoloRow(key, job, sampling, prompt, len(prompt), start.pauses, caches, restored)
+        )
 
     def remove(self, keys: Sequence[RowKey]) -> None:
         self._rows = deque(row for row in self._rows if row.key not in keys)
+
+    def read(self, key: RowKey) -> RowCaches | None:
+        row = next((row for row in self._rows if row.key == key), None)
+        return None if row is None else RowCaches(row.tokens[: row.computed_tokens], row.cache)
 
     def step(self, prefill_step: int) -> StepOutcome:
         outcome = StepOutcome()
@@ -67,7 +75,8 @@ class SoloLane:
         """All of the prompt but its last token, which draws the first output token."""
         row.cache = row.cache or make_prompt_cache(self._model)
         start = row.computed_tokens
-        end = min(start + prefill_step, row.prompt_tokens - 1)
+        pause = next((each for each in row.pauses if each > start), row.prompt_tokens)
+        end = min(start + prefill_step, pause, row.prompt_tokens - 1)
         self._model(mx.array(row.tokens[start:end])[None], cache=row.cache)
         mx.eval([cache.state for cache in row.cache])
         row.computed_tokens = end
@@ -89,4 +98,4 @@ class SoloLane:
         row.tokens.append(token)
         outcome.progress.append(Progress(row.key, row.prompt_tokens))
         logprob, top = token_logprobs(logprobs[0], token, row.job.top_logprobs)
-        outcome.drawn.append(Drawn(row.key, token, logprob, top))
+        outcome.drawn.append(Drawn(row.key, token, row.computed_tokens, logprob, top))

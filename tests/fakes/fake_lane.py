@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from omlxd.sched.rows import RowKey
-from omlxd.worker.lanes import Drawn, Progress, StepFault, StepOutcome
+from omlxd.worker.lanes import COLD_START, Drawn, Progress, RowCaches, Start, StepFault, StepOutcome
 from omlxd.worker.ports import RowJob
 
 VOCABULARY = 100
@@ -27,11 +27,12 @@ def expected(prompt: Sequence[int], count: int) -> list[int]:
 
 
 class _FakeRow:
-    def __init__(self, job: RowJob, output: Sequence[int]) -> None:
+    def __init__(self, job: RowJob, output: Sequence[int], start: Start) -> None:
         self.job = job
         self.tokens = [*job.prompt, *output]
         self.prompt_tokens = len(self.tokens)
-        self.computed = 0
+        self.pauses = [*start.pauses, self.prompt_tokens]
+        self.computed = start.computed_tokens
 
 
 class FakeLane:
@@ -42,15 +43,22 @@ class FakeLane:
         self.inserted: list[tuple[str, list[int]]] = []
         self.steps = 0
 
-    def insert(self, job: RowJob, output: Sequence[int]) -> None:
+    def insert(self, job: RowJob, output: Sequence[int], start: Start = COLD_START) -> None:
         if job.prompt[0] == BREAKS_INSERT:
             raise ValueError("no such parameters")
         self.inserted.append((job.request_id, list(output)))
-        self.rows[RowKey(job.request_id, job.index)] = _FakeRow(job, output)
+        self.rows[RowKey(job.request_id, job.index)] = _FakeRow(job, output, start)
 
     def remove(self, keys: Sequence[RowKey]) -> None:
         for key in keys:
             self.rows.pop(key, None)
+
+    def read(self, key: RowKey) -> RowCaches | None:
+        """Its "caches" are the tokens they hold."""
+        if (row := self.rows.get(key)) is None:
+            return None
+        held = row.tokens if row.computed == row.prompt_tokens else row.tokens[: row.computed]
+        return RowCaches(list(held), [list(held)])
 
     def step(self, prefill_step: int) -> StepOutcome:
         self.steps += 1
@@ -65,13 +73,14 @@ class FakeLane:
                 outcome.failed.append((key, ArithmeticError("sampler")))
             row = self.rows[key]
             row.tokens.append(sum(row.tokens) % VOCABULARY)
-            outcome.drawn.append(Drawn(key, row.tokens[-1]))
+            outcome.drawn.append(Drawn(key, row.tokens[-1], len(row.tokens)))
         if any(self._starts_with(key, BREAKS_PREFILL) for key in prefilling):
             outcome.fault = StepFault(RuntimeError("prefill"), "prefill", prefilling)
             return outcome
         for key in prefilling:
             row = self.rows[key]
-            row.computed = min(row.computed + prefill_step, row.prompt_tokens)
+            pause = next(each for each in row.pauses if each > row.computed)
+            row.computed = min(row.computed + prefill_step, pause)
             outcome.progress.append(Progress(key, row.computed))
         outcome.prefill_tokens = len(prefilling) * prefill_step
         return outcome
