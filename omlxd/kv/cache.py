@@ -86,7 +86,7 @@ class KvCache:
         self._counts.ssd_tokens += match.ssd_tokens
         hot = self._tiers.hot
         used = [[hot.entries[key] for key in block.keys] for block in reversed(match.run)]
-        revived = [entry for entries in used for entry in entries if hot.is_spent(entry)]
+        revived = [entry for entries in used for entry in entries if entry.is_spent]
         hot.use([entries for entries in used if entries], now)
         for entry in revived:
             self._want_on_disk(entry)
@@ -118,7 +118,7 @@ class KvCache:
         if entry.node.donor is None:
             entry.node.donor = request_id
         self._counts.stored[cut.kind] += 1
-        if cut.is_newest:
+        if cut.is_newest and cut.kind == self._tiers.layout.kinds[-1]:
             self._thin(cut)
         self._want_on_disk(entry)
         return changes
@@ -259,12 +259,12 @@ class KvCache:
         self._counts.evicted[reason] += len(entries)
         for entry in entries:
             cold.lose(entry.key, "evicted before it was written")
-            if not cold.is_kept(entry.key):
+            if not cold.is_kept(entry.key) and not entry.node.is_tail:
                 self._gone.went(entry.key, "evicted")
         return tuple(entry.key for entry in entries)
 
     def _want_on_disk(self, entry: Entry) -> None:
-        if not entry.node.is_tail and not self._tiers.hot.is_spent(entry):
+        if not entry.node.is_tail and not entry.is_spent:
             self._tiers.cold.want(entry.key, entry.nbytes, entry.held)
 
     def _thin(self, cut: Cut) -> None:

@@ -17,6 +17,7 @@ class Entry:
     held: int  # of a window: how many of the block's last tokens; else all of them
     hits: int = 0  # requests that used it after it was stored
     from_disk: bool = False  # read from disk, and not used since
+    is_spent: bool = False  # its conversation has moved on: first to go
 
 
 @dataclass(slots=True, eq=False)

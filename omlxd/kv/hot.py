@@ -81,7 +81,10 @@ class HotTier:
             node = Node(ref, is_tail=ref.tokens < self._block_tokens, donor=None)
             self._index.add(node)
         entry = node.entries.get(kind)
-        more = nbytes - (entry.nbytes if entry is not None else 0)
+        more = nbytes
+        if entry is not None:
+            self._unspend(entry)  # it does not make room for its successor
+            more -= entry.nbytes
         node.pinned += 1  # neither it nor what it hangs on makes room for itself
         self._keep_share(now)
         evicted = list(self.make_room(more, sparing=sparing))
@@ -93,7 +96,6 @@ class HotTier:
             entry = Entry(key, kind, node, nbytes=0, held=held)
             node.entries[kind] = self.entries[key] = entry
             node.pinned += self.is_pinned(key)
-        self._spent.pop(key, None)
         entry.held = held
         self._grow(entry, more)
         self.order.stored(node, now)
@@ -112,7 +114,7 @@ class HotTier:
     def remove(self, entry: Entry) -> None:
         assert entry.key not in self._pins, entry.key.hex()
         self._grow(entry, -entry.nbytes)
-        self._spent.pop(entry.key, None)
+        self._unspend(entry)
         del self.entries[entry.key]
         del entry.node.entries[entry.kind]
         self._settle(entry.node)
@@ -130,16 +132,18 @@ class HotTier:
             for entry in entries:
                 entry.hits += 1
                 entry.from_disk = False
-                self._spent.pop(entry.key, None)
+                self._unspend(entry)
             self.order.used(entries[0].node, now)
         self._keep_share(now)
 
     def spend(self, entry: Entry) -> None:
         """Its conversation has moved on: it goes before everything else."""
+        entry.is_spent = True
         self._spent[entry.key] = entry
 
-    def is_spent(self, entry: Entry) -> bool:
-        return entry.key in self._spent
+    def _unspend(self, entry: Entry) -> None:
+        entry.is_spent = False
+        self._spent.pop(entry.key, None)
 
     # ------------------------------------------------------------------ inside
 
@@ -163,7 +167,7 @@ class HotTier:
 
     def _settle(self, node: Node) -> None:
         """After an entry went, or did not come: a node without entries goes."""
-        if node.entries:
+        if node.entries or node.pinned:
             self.order.freed(node)
             return
         self.order.remove(node)
@@ -191,6 +195,8 @@ class HotTier:
             assert self._index.get(entry.node.ref.block) is entry.node
         for key, entry in self._spent.items():
             assert self.entries.get(key) is entry
+            assert entry.is_spent
+        assert len(self._spent) == sum(entry.is_spent for entry in self.entries.values())
         for node in self._index.nodes.values():
             assert node.entries, node.ref
             assert node.nbytes == sum(entry.nbytes for entry in node.entries.values())

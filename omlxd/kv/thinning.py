@@ -42,7 +42,11 @@ def path_of(index: Index, newest: BlockRef, keys: ChainKeys) -> list[Node]:
 
 
 def superseded(path: Sequence[Node], layout: Layout) -> Iterator[Entry]:
-    """Entries of a path, given newest first, that are spent."""
+    """Entries of a path, given newest first, that are spent now and were not before."""
+    return (entry for entry in _superseded(path, layout) if not entry.is_spent)
+
+
+def _superseded(path: Sequence[Node], layout: Layout) -> Iterator[Entry]:
     ends = {path[0].stop} | {node.stop for node in path if node.is_tail}
     if layout.recurrent:
         spent = {entry.node.stop: entry for entry in _spent_points(path)}
