@@ -83,9 +83,7 @@ def _serve(ledger: _Ledger, want: Want, *, now: float, out: Admission) -> None:
         ledger.later[want.model] = need
     elif short <= 0 and need <= ledger.free():
         ledger.held[want.model] = need
-        out.starts.append(
-            StartEngine(want.model, spec.load, spec.live, need, want.reason, spec.fingerprint)
-        )
+        out.starts.append(StartEngine(want.model, spec.load, spec.live, need, want.reason))
     elif short <= 0 or (victims := choose_victims(ledger.idle(), short)):
         if short > 0:
             ledger.going.update(victims)

@@ -43,7 +43,6 @@ def on_started(engine: EngineObserved, now: float, *, start: StartEngine) -> Eng
         load=start.load,
         live=start.live,
         reserved_bytes=start.reserved_bytes,
-        fingerprint=start.fingerprint,
         started_at=now,
         restarts=engine.restarts + bool(engine.failure),
     )

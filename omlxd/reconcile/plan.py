@@ -195,7 +195,7 @@ def _has_changed(desired: Desired, model: ModelId, engine: EngineObserved) -> bo
     if engine.phase not in ("backoff", "failed"):
         return False
     spec = desired.engines.get(model)
-    return spec is None or spec.load != engine.failed_load or spec.fingerprint != engine.fingerprint
+    return spec is None or spec.load != engine.failed_load
 
 
 def _configurations(

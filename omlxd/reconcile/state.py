@@ -32,7 +32,6 @@ class EngineSpec:
     ttl_s: float | None = None  # idle time before it is unloaded; None = never
     estimate_bytes: int = 0  # weights + declared KV + overhead measured at earlier loads
     pinned_by: str = ""  # file that sets the pin, for messages
-    fingerprint: str = ""  # of the model's files: a change tries again what failed for good
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +74,6 @@ class EngineObserved:
     failure: str = ""  # last reason in words, until a load succeeds
     failure_reason: str = ""  # the same as one CamelCase word
     failed_load: LoadSettings | None = None  # settings that failed: changing them tries again
-    fingerprint: str = ""  # of the files its last worker was started with
     restarts: int = 0  # workers started after one that died
 
     @property
@@ -113,7 +111,6 @@ class StartEngine:
     live: LiveSettings
     reserved_bytes: int
     reason: str  # "pin" | "preload" | "request" | "load"
-    fingerprint: str = ""
 
 
 @dataclass(frozen=True, slots=True)

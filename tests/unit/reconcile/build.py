@@ -14,9 +14,13 @@ OTHER_LIVE = LiveSettings(max_queue=7)
 NOW = 1000.0
 
 
-def load_of(model: str, *, block_tokens: int = 64) -> LoadSettings:
+def load_of(model: str, *, block_tokens: int = 64, files: str = "") -> LoadSettings:
     return LoadSettings(
-        model_id=model, path=f"/models/{model}", kind="llm", block_tokens=block_tokens
+        model_id=model,
+        path=f"/models/{model}",
+        kind="llm",
+        block_tokens=block_tokens,
+        fingerprint=files,
     )
 
 

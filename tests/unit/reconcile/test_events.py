@@ -9,7 +9,7 @@ from omlxd.reconcile.phases import InvalidTransition
 from omlxd.reconcile.state import EngineObserved, StartEngine
 from tests.unit.reconcile.build import LIVE, NOW, OTHER_LIVE, engine, load_of
 
-START = StartEngine("A", load_of("A"), LIVE, 30, "request", "files-1")
+START = StartEngine("A", load_of("A"), LIVE, 30, "request")
 
 
 def _loaded() -> EngineObserved:
@@ -21,11 +21,7 @@ def _loaded() -> EngineObserved:
 def test_a_start_holds_its_estimate_until_measured() -> None:
     """The reserved bytes count from the start on and give way to the footprint once loaded."""
     starting = events.on_started(EngineObserved(), 1.0, start=START)
-    assert (starting.phase, starting.held_bytes, starting.fingerprint) == (
-        "starting",
-        30,
-        "files-1",
-    )
+    assert (starting.phase, starting.held_bytes) == ("starting", 30)
     growing = events.on_footprint(events.on_loading(starting, 2.0), footprint_bytes=40)
     assert growing.held_bytes == 40
     assert events.on_loaded(growing, 3.0, footprint_bytes=20).held_bytes == 20

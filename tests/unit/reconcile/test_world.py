@@ -65,7 +65,7 @@ class AnyWorld(RuleBasedStateMachine):
     @rule(model=MODELS)
     def mend_files(self, model: str) -> None:
         self.world.cursed.pop(model, None)
-        self._edit(model, fingerprint=f"at {self.world.now}")
+        self._edit(model, load=load_of(model, files=f"at {self.world.now}"))
 
     @rule(model=MODELS, size=st.integers(1, 120))
     def grow(self, model: str, size: int) -> None:
@@ -169,7 +169,7 @@ def test_a_model_too_slow_to_load_ends_as_a_crash_loop() -> None:
 
 def test_a_hundred_requests_for_bad_files_load_once() -> None:
     """A model that cannot load is tried once; later requests are refused without a load."""
-    world = World(spec("A", fingerprint="bad"), limit=100)
+    world = World(spec("A", load=load_of("A", files="bad")), limit=100)
     world.cursed["A"] = True
     for _ in range(100):
         world.request("A")
@@ -177,7 +177,7 @@ def test_a_hundred_requests_for_bad_files_load_once() -> None:
     assert world.engine("A").deaths == (world.now,)
     assert len(world.refused) == 100
     del world.cursed["A"]
-    world.edit("A", spec("A", fingerprint="good"))
+    world.edit("A", spec("A", load=load_of("A", files="good")))
     world.request("A")
     world.come_to_rest()
     assert world.served == ["A"]
