@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +23,14 @@ class AlreadyRunning(Exception):
         super().__init__(
             f"{who} already runs omlxd for {home}; stop it first, or use another OMLX_HOME"
         )
+        self.pid = pid
+
+
+class LockHeld(Exception):
+    """Another process holds the file. `pid` is None while it has not written its number."""
+
+    def __init__(self, pid: int | None) -> None:
+        super().__init__(f"held by process {pid}")
         self.pid = pid
 
 
@@ -42,6 +51,14 @@ def acquire(home: Path) -> Lock:
     path = home / LOCK_FILE
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.parent.mkdir(mode=0o700, exist_ok=True)
+    try:
+        return take_lock(path)
+    except LockHeld as held:
+        raise AlreadyRunning(home, held.pid) from held
+
+
+def take_lock(path: Path) -> Lock:
+    """Locks a file, made if it is missing, without waiting; raises LockHeld, OSError."""
     # Descriptors that Python opens are not inherited, so no worker can keep the lock.
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
@@ -49,9 +66,13 @@ def acquire(home: Path) -> Lock:
     except BlockingIOError as error:
         pid = _written_pid(fd)
         os.close(fd)
-        raise AlreadyRunning(home, pid) from error
+        raise LockHeld(pid) from error
+    except OSError:
+        os.close(fd)
+        raise
     os.ftruncate(fd, 0)
-    os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+    with suppress(OSError):  # only others' messages use the number; a full disk keeps nobody out
+        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
     return Lock(path, fd)
 
 
