@@ -1,0 +1,136 @@
+"""The folder of one namespace on disk: `<hh>/<hash>.safetensors`, one file per entry.
+
+Files of any other form are never touched, links are not followed. The folder's parent is the
+daemon's: where it is missing (a disk that is not mounted) nothing is made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+from omlxd.kv.types import EntryKey
+from omlxd.worker.entry_file import TEMPORARY, BadEntry, read_entry, write_entry
+from omlxd.worker.piece import Piece
+
+STALE_TEMPORARY_S = 3600.0  # no write takes that long: its process was killed
+
+_SHARD = re.compile(r"[0-9a-f]{2}")
+_ENTRY = re.compile(r"([0-9a-f]{64})\.safetensors")
+_TEMPORARY = re.compile(r"[0-9a-f]{64}\.[0-9a-f]{8}" + re.escape(TEMPORARY))
+
+WriteReason = Literal["missing", "read only", "disk full", "below min free", "io"]
+_REASONS: dict[int | None, WriteReason] = {
+    errno.ENOENT: "missing",
+    errno.ENOTDIR: "missing",
+    errno.EEXIST: "missing",  # something else has its name
+    errno.EROFS: "read only",
+    errno.EACCES: "read only",
+    errno.EPERM: "read only",
+    errno.ENOSPC: "disk full",
+    errno.EDQUOT: "disk full",
+}
+
+
+class BelowMinFree(OSError):
+    """The file would leave less room on the disk than is to stay free."""
+
+
+def write_reason(error: OSError) -> WriteReason:
+    if isinstance(error, BelowMinFree):
+        return "below min free"
+    return _REASONS.get(error.errno, "io")
+
+
+class ColdFolder:
+    """Safe to use from several threads; each call waits for the disk."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def list(self) -> Iterator[tuple[EntryKey, int]]:
+        """All entries and the bytes of their files; none where there is no folder yet.
+
+        Removes temporary files that a killed process left. Raises OSError.
+        """
+        try:
+            shards = [entry.name for entry in os.scandir(self._folder)]
+        except FileNotFoundError:
+            return
+        for name in filter(_SHARD.fullmatch, shards):
+            with os.scandir(self._folder / name) as files:
+                for file in files:
+                    yield from self._listed(file, shard=name)
+
+    def write(self, key: EntryKey, piece: Piece, *, min_free_bytes: int) -> int:
+        """Give the bytes of the file; raises OSError."""
+        path = self._path(key)
+        for folder in (self._folder, path.parent):
+            with contextlib.suppress(FileExistsError):
+                folder.mkdir(mode=0o700)
+        self._leave_free(piece.nbytes, min_free_bytes)
+        return write_entry(path, key, piece)
+
+    def read(self, key: EntryKey) -> tuple[Piece, int]:
+        """The piece and the bytes of its file; raises BadEntry, and then a bad file is gone."""
+        path = self._path(key)
+        try:
+            piece = read_entry(path, key)
+            return piece, path.stat().st_size
+        except BadEntry as error:
+            if error.reason not in ("absent", "io"):
+                with contextlib.suppress(OSError):  # read only: it stays, and stays a miss
+                    path.unlink()
+            raise
+
+    def touch(self, key: EntryKey, mtime_ns: int) -> None:
+        """Set the time by which files are evicted; raises OSError."""
+        os.utime(self._path(key), ns=(mtime_ns, mtime_ns), follow_symlinks=False)
+
+    def check(self, *, min_free_bytes: int) -> None:
+        """Raise OSError if an entry could not be written now."""
+        with contextlib.suppress(FileExistsError):
+            self._folder.mkdir(mode=0o700)
+        self._leave_free(0, min_free_bytes)
+        probe = self._folder / f"{'0' * 64}.{os.urandom(4).hex()}{TEMPORARY}"
+        try:
+            descriptor = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            try:
+                os.write(descriptor, b"\0")
+            finally:
+                os.close(descriptor)
+        finally:
+            probe.unlink(missing_ok=True)
+
+    def _path(self, key: EntryKey) -> Path:
+        name = key.hex()
+        return self._folder / name[:2] / f"{name}.safetensors"
+
+    def _listed(self, file: os.DirEntry[str], *, shard: str) -> Iterator[tuple[EntryKey, int]]:
+        entry = _ENTRY.fullmatch(file.name)
+        if entry is None and _TEMPORARY.fullmatch(file.name) is None:
+            return
+        with contextlib.suppress(FileNotFoundError):  # evicted meanwhile
+            facts = file.stat(follow_symlinks=False)
+            if (
+                entry is not None
+                and entry[1].startswith(shard)
+                and file.is_file(follow_symlinks=False)
+            ):
+                yield EntryKey(bytes.fromhex(entry[1])), facts.st_size
+            elif entry is None and facts.st_mtime < time.time() - STALE_TEMPORARY_S:
+                os.unlink(file.path)
+
+    def _leave_free(self, nbytes: int, min_free_bytes: int) -> None:
+        disk = os.statvfs(self._folder)
+        free = disk.f_bavail * disk.f_frsize
+        if free - nbytes < min_free_bytes:
+            raise BelowMinFree(
+                f"{self._folder}: {free} bytes free, cold_min_free is {min_free_bytes}"
+            )
