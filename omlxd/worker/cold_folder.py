@@ -9,21 +9,24 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
+from omlxd.ipc.entry_format import (
+    ENTRY_SUFFIX,
+    TEMPORARY_SUFFIX,
+    BadEntry,
+    is_entry,
+    is_prefix,
+    is_temporary,
+)
 from omlxd.kv.types import EntryKey
-from omlxd.worker.entry_file import TEMPORARY, BadEntry, read_entry, write_entry
+from omlxd.worker.entry_file import read_entry, write_entry
 from omlxd.worker.piece import Piece
 
 STALE_TEMPORARY_S = 3600.0  # no write takes that long: its process was killed
-
-_SHARD = re.compile(r"[0-9a-f]{2}")
-_ENTRY = re.compile(r"([0-9a-f]{64})\.safetensors")
-_TEMPORARY = re.compile(r"[0-9a-f]{64}\.[0-9a-f]{8}" + re.escape(TEMPORARY))
 
 WriteReason = Literal["missing", "read only", "disk full", "below min free", "io"]
 _REASONS: dict[int | None, WriteReason] = {
@@ -63,7 +66,7 @@ class ColdFolder:
             shards = [entry.name for entry in os.scandir(self._folder)]
         except FileNotFoundError:
             return
-        for name in filter(_SHARD.fullmatch, shards):
+        for name in filter(is_prefix, shards):
             with os.scandir(self._folder / name) as files:
                 for file in files:
                     yield from self._listed(file, shard=name)
@@ -98,7 +101,7 @@ class ColdFolder:
         with contextlib.suppress(FileExistsError):
             self._folder.mkdir(mode=0o700)
         self._leave_free(0, min_free_bytes)
-        probe = self._folder / f"{'0' * 64}.{os.urandom(4).hex()}{TEMPORARY}"
+        probe = self._folder / f"{'0' * 64}.{os.urandom(4).hex()}{TEMPORARY_SUFFIX}"
         try:
             descriptor = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             try:
@@ -110,21 +113,17 @@ class ColdFolder:
 
     def _path(self, key: EntryKey) -> Path:
         name = key.hex()
-        return self._folder / name[:2] / f"{name}.safetensors"
+        return self._folder / name[:2] / f"{name}{ENTRY_SUFFIX}"
 
     def _listed(self, file: os.DirEntry[str], *, shard: str) -> Iterator[tuple[EntryKey, int]]:
-        entry = _ENTRY.fullmatch(file.name)
-        if entry is None and _TEMPORARY.fullmatch(file.name) is None:
+        entry = is_entry(shard, file.name)
+        if not entry and not is_temporary(shard, file.name):
             return
         with contextlib.suppress(FileNotFoundError):  # evicted meanwhile
             facts = file.stat(follow_symlinks=False)
-            if (
-                entry is not None
-                and entry[1].startswith(shard)
-                and file.is_file(follow_symlinks=False)
-            ):
-                yield EntryKey(bytes.fromhex(entry[1])), facts.st_size
-            elif entry is None and facts.st_mtime < time.time() - STALE_TEMPORARY_S:
+            if entry and file.is_file(follow_symlinks=False):
+                yield EntryKey(bytes.fromhex(file.name.removesuffix(ENTRY_SUFFIX))), facts.st_size
+            elif not entry and facts.st_mtime < time.time() - STALE_TEMPORARY_S:
                 os.unlink(file.path)
 
     def _leave_free(self, nbytes: int, min_free_bytes: int) -> None:

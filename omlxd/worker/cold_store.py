@@ -22,9 +22,9 @@ from typing import Literal
 
 import mlx.core as mx
 
+from omlxd.ipc.entry_format import BadEntry
 from omlxd.kv.types import EntryKey
 from omlxd.worker.cold_folder import ColdFolder, WriteReason, write_reason
-from omlxd.worker.entry_file import BadEntry
 from omlxd.worker.piece import Piece
 
 RETRY_S = 30.0

@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from omlxd.ipc.entry_format import BadEntry
 from omlxd.kv.types import EntryKey
 from omlxd.worker import entry_file
-from omlxd.worker.entry_file import BadEntry, read_entry, write_entry
+from omlxd.worker.entry_file import read_entry, write_entry
 from omlxd.worker.piece import Piece
 
 pytestmark = pytest.mark.mlx
