@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-STALL_S = 0.25  # a running stream waits about this long for someone else's prompt
+STALL_S = 0.28  # a running stream waits about this long when someone else's prompt is run
 MIN_STEP_TOKENS = 32  # below this a step costs nearly the same and prefill starves
 DECODE_WEIGHT = 0.3
 PREFILL_WEIGHT = 0.5  # higher: the cost of a prompt token grows while its prompt is run

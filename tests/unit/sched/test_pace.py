@@ -24,14 +24,14 @@ def test_an_unmeasured_engine_starts_with_the_smallest_step() -> None:
 
 
 def test_the_step_fills_what_the_decode_leaves_of_the_stall() -> None:
-    """At 2 ms a prompt token and 50 ms a decode, 100 tokens make a quarter second."""
+    """At 2 ms a prompt token, 200 ms are 100 tokens."""
     pace = Pace(decode_s=STALL_S - 0.2, token_s=0.002)
     assert pace.step_tokens(cap=CAP, decoding_lanes=1) == pytest.approx(100, abs=1)
 
 
 def test_every_lane_that_decodes_is_waited_for() -> None:
-    """Two lanes of 50 ms leave 150 ms for the prompt."""
-    pace = Pace(decode_s=0.05, token_s=0.002)
+    """What two decodes leave is the prompt's: 150 ms here."""
+    pace = Pace(decode_s=(STALL_S - 0.15) / 2, token_s=0.002)
     assert pace.step_tokens(cap=CAP, decoding_lanes=2) == pytest.approx(75, abs=1)
 
 
