@@ -12,6 +12,7 @@ import io
 import os
 import secrets
 from pathlib import Path
+from typing import cast
 
 import mlx.core as mx
 import msgspec
@@ -59,7 +60,7 @@ def read_entry(path: Path, key: EntryKey) -> Piece:
     if facts.version != LAYOUT_VERSION:
         raise BadEntry("header", f"{path} has layout {facts.version}, not {LAYOUT_VERSION}")
     try:
-        arrays = mx.load(io.BytesIO(data), format="safetensors")
+        arrays = cast(dict[str, mx.array], mx.load(io.BytesIO(data), format="safetensors"))
         ordered = tuple(arrays[str(number)] for number in range(facts.arrays))
         mx.eval(ordered)
     except (RuntimeError, ValueError, KeyError, MemoryError) as error:
