@@ -127,6 +127,8 @@ class ColdFolder:
                 os.unlink(file.path)
 
     def _leave_free(self, nbytes: int, min_free_bytes: int) -> None:
+        if not min_free_bytes:
+            return
         disk = os.statvfs(self._folder)
         free = disk.f_bavail * disk.f_frsize
         if free - nbytes < min_free_bytes:
