@@ -84,7 +84,7 @@ def test_small_changes_are_left_alone() -> None:
 def test_the_shares_fit_the_budget(
     seen: dict[str, int], tokens: dict[str, int], budget: int, elapsed: float
 ) -> None:
-    """Whatever was before, the shares are of exactly these engines and sum to the budget at most."""
+    """The shares are of exactly these engines, and sum to the budget at most."""
     before = divide(HotDivision(), budget_bytes=budget, tokens=seen, now=0.0)
     now = divide(before, budget_bytes=budget, tokens=tokens, now=elapsed)
     for division in (before, now):
