@@ -101,6 +101,8 @@ class KvCache:
         In the order to `put` it. `at_point`: this is where a later request may go on (a prompt's
         end, a block's end, the end of a reply), so a tail and a state are worth keeping.
         """
+        if keys.no_room_from is not None and self._has_kv(keys, keys.no_room_from):
+            keys.no_room_from = None  # another row has stored it meanwhile
         return tuple(cuts.missing(self._tiers, tokens, keys, computed=computed, at_point=at_point))
 
     def put(
@@ -108,11 +110,16 @@ class KvCache:
     ) -> Changes:
         """Take in an entry that was cut. If it is not `stored`, its array is to be dropped.
 
-        `held`: how many of the block's last tokens a window's piece has; None = all.
+        `held`: how many of the block's last tokens a window's piece has; None = all. Where there
+        is no room for a block's keys and values, none is made for what lies behind it either.
         """
+        if _is_cut_off(cut):
+            return self._refuse("no room", [])
         entry, changes = self._insert(
             cut.ref, cut.kind, cut.key, nbytes=nbytes, held=held, now=now, sparing=True
         )
+        if cut.kind == "kv" and changes.refused != "already held":
+            cut.chain.no_room_from = cut.start if entry is None else None
         if entry is None:
             return changes
         if entry.node.donor is None:
@@ -245,6 +252,13 @@ class KvCache:
         self._gone.came(key)
         return entry, Changes(evict=self._evicted(evicted, "room"), stored=True)
 
+    def _has_kv(self, keys: ChainKeys, start: int) -> bool:
+        """Whether the full block that begins at `start` has its keys and values in RAM."""
+        number = start // keys.block_tokens
+        if number >= len(keys.hashes):
+            return False
+        return keys.name(number, "kv") in self._tiers.hot.entries
+
     def _refuse(self, why: Refusal, evicted: list[Entry]) -> Changes:
         self._counts.refused[why] += 1
         return Changes(evict=self._evicted(evicted, "room"), refused=why)
@@ -256,8 +270,8 @@ class KvCache:
     def _evicted(self, entries: list[Entry], reason: str) -> tuple[EntryKey, ...]:
         """Account for what has left RAM."""
         cold = self._tiers.cold
-        self._counts.evicted[reason] += len(entries)
         for entry in entries:
+            self._counts.evicted[reason] += 1
             cold.lose(entry.key, "evicted before it was written")
             if not cold.is_kept(entry.key) and not entry.node.is_tail:
                 self._gone.went(entry.key, "evicted")
@@ -273,3 +287,11 @@ class KvCache:
         for entry in superseded(path, self._tiers.layout):
             self._tiers.hot.spend(entry)
             self._tiers.cold.lose(entry.key, "superseded")
+
+
+def _is_cut_off(cut: Cut) -> bool:
+    """Whether RAM had no room for the keys and values of this block, or of one before it."""
+    start = cut.chain.no_room_from
+    if start is None or cut.start < start:
+        return False
+    return cut.start > start or cut.kind != "kv"

@@ -45,6 +45,7 @@ class ChainKeys:
     ) -> None:
         self.block_tokens = block_tokens
         self.hashes: list[BlockHash] = []  # of the full blocks, in order
+        self.no_room_from: int | None = None  # the row's first block that RAM had no room for
         self._root = root
         self._extra = dict(extra)
         self._names: dict[tuple[int, EntryKind], EntryKey] = {}

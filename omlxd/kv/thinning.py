@@ -41,9 +41,9 @@ def path_of(index: Index, newest: BlockRef, keys: ChainKeys) -> list[Node]:
     return path
 
 
-def superseded(path: Sequence[Node], layout: Layout) -> Iterator[Entry]:
-    """Entries of a path, given newest first, that are spent now and were not before."""
-    return (entry for entry in _superseded(path, layout) if not entry.is_spent)
+def superseded(path: Sequence[Node], layout: Layout) -> list[Entry]:
+    """Entries of a path, given newest first, that are spent now and were not; oldest first."""
+    return [entry for entry in _superseded(path, layout) if not entry.is_spent][::-1]
 
 
 def _superseded(path: Sequence[Node], layout: Layout) -> Iterator[Entry]:

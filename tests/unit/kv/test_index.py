@@ -31,7 +31,9 @@ def filed(children: list[tuple[list[int], bytes]]) -> Index:
 
 
 def common(a: list[int], b: list[int]) -> int:
-    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    return next(
+        (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))
+    )
 
 
 @given(RUN, RUN)

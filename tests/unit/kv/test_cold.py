@@ -1,0 +1,369 @@
+"""The disk as the core sees it: what to read, what to write, and what becomes of failures."""
+
+from __future__ import annotations
+
+import pytest
+
+from omlxd.kv.cold import MAX_WRITE_ATTEMPTS
+from omlxd.kv.plans import Match
+from omlxd.kv.types import EntryKey
+from tests.unit.kv.build import FULL, HYBRID, SLIDING, WINDOWED, Driver, letters
+
+TEXT = "abcdefghijkl"
+
+
+@pytest.fixture
+def restarted() -> Driver:
+    """Three blocks on disk, each of them 50 bytes, and nothing in RAM."""
+    driver = Driver(FULL, cold=True)
+    driver.store(TEXT, request_id="old")
+    driver.write_all()
+    driver.forget_ram()
+    return driver
+
+
+def begin(driver: Driver, match: Match, text: str) -> None:
+    driver.cache.begin_load(match, letters(text), driver.keys(text))
+
+
+# ---------------------------------------------------------------------- reading
+
+
+def test_a_match_names_what_has_to_come_from_disk(restarted: Driver) -> None:
+    """Blocks on disk count, in whole and at the prompt's end in part."""
+    match = restarted.match(TEXT)
+    assert match.point == 11
+    assert restarted.names(match.loads) == ["kv abcd", "kv efgh", "kv ijkl"]
+    assert (match.ram_tokens, match.ssd_tokens, match.donor) == (0, 11, None)
+    assert not match.is_ready
+    assert restarted.match(TEXT, hot_only=True).point == 0
+
+
+def test_what_is_being_read_is_pending_and_not_read_twice(restarted: Driver) -> None:
+    """A second match waits for the same reads and asks only for what is not on its way."""
+    begin(restarted, restarted.match("abcdefghX"), "abcdefghX")
+    second = restarted.match(TEXT)
+    assert restarted.names(second.pending) == ["kv abcd", "kv efgh"]
+    assert restarted.names(second.loads) == ["kv ijkl"]
+
+
+def test_what_was_read_is_a_block_like_any_other(restarted: Driver) -> None:
+    """It is matched in RAM, shared in part, and its tokens count as read from disk once."""
+    restarted.load(restarted.match(TEXT), TEXT)
+    match = restarted.match("abcdefXX")
+    assert (match.point, match.is_ready, match.diverged_at) == (6, True, 6)
+    assert (match.ram_tokens, match.ssd_tokens) == (0, 6)
+    restarted.use("abcdefXX")
+    match = restarted.match(TEXT)
+    assert (match.ram_tokens, match.ssd_tokens) == (8, 3)
+    assert restarted.write_all() == []
+
+
+def test_a_failed_read_leaves_the_best_of_the_rest(restarted: Driver) -> None:
+    """The next match ends before the lost block, and says why."""
+    match = restarted.match(TEXT)
+    begin(restarted, match, TEXT)
+    for key in match.loads:
+        if restarted.disk[key] == "kv efgh":
+            restarted.cache.load_failed(key, "checksum")
+        else:
+            restarted.keep(restarted.cache.loaded(key, 40, now=0.0), key, restarted.disk[key])
+    match = restarted.match(TEXT)
+    assert (match.point, match.is_ready) == (4, True)
+    assert match.why_not_more == "on disk, unreadable"
+    assert restarted.cache.stats().load_failures == {"checksum": 1}
+    restarted.store(TEXT)
+    assert restarted.match(TEXT).point == 11
+    assert restarted.write_all() == ["kv efgh"]
+
+
+def test_a_match_takes_no_more_from_disk_than_ram_can_hold(restarted: Driver) -> None:
+    """The point moves back to what fits, and the match says so."""
+    restarted.cache.resize(100)
+    match = restarted.match(TEXT)
+    assert (match.point, len(match.loads)) == (8, 2)
+    assert match.why_not_more == "no room in RAM"
+
+
+def test_reads_under_way_and_pins_are_no_room_for_others(restarted: Driver) -> None:
+    """What is promised to one row is not promised to another."""
+    driver = restarted
+    driver.store("12345678")
+    driver.write_all()
+    driver.forget_ram()
+    driver.cache.resize(150)
+    begin(driver, driver.match("abcdX"), "abcdX")
+    assert driver.match("12345678X").point == 8
+    begin(driver, driver.match("1234X"), "1234X")
+    assert driver.match(TEXT).point == 8  # "abcd" is on its way, one more fits
+
+
+def test_a_read_that_finds_no_room_is_refused_and_stays_on_disk(restarted: Driver) -> None:
+    """Pins that came meanwhile are kept; the row's next match sees how little room there is."""
+    driver = restarted
+    driver.cache.resize(90)
+    match = driver.match("abcdX")
+    begin(driver, match, "abcdX")
+    driver.store("12345678")
+    pinned = driver.match("12345678X")
+    driver.cache.pin(pinned)
+    changes = driver.cache.loaded(match.loads[0], 40, now=0.0)
+    assert (changes.stored, changes.refused) == (False, "no room")
+    match = driver.match("abcdX")
+    assert (match.point, match.loads, match.why_not_more) == (0, (), "no room in RAM")
+    driver.keep(driver.cache.unpin(pinned))
+    assert len(driver.match("abcdX").loads) == 1
+
+
+def test_a_read_evicts_even_what_was_used(restarted: Driver) -> None:
+    """Somebody waits for it: it is worth more than what somebody used before."""
+    restarted.cache.resize(60)
+    restarted.store("1234")
+    restarted.use("1234X")
+    restarted.load(restarted.match("abcdX"), "abcdX")
+    assert list(restarted.ram.values()) == ["kv abcd"]
+
+
+def test_pins_hold_what_is_still_being_read(restarted: Driver) -> None:
+    """What a waiting row has pinned stays from the moment it arrives."""
+    match = restarted.match("abcdX")
+    restarted.cache.resize(60)
+    restarted.cache.pin(match)
+    restarted.load(match, "abcdX")
+    assert restarted.store("1234") == []
+    assert restarted.cache.stats().pinned_bytes == 40
+    restarted.keep(restarted.cache.unpin(match))
+    assert restarted.store("1234") == ["kv abcd"]
+
+
+def test_a_read_of_what_was_computed_meanwhile_changes_nothing(restarted: Driver) -> None:
+    """The entry in RAM stays, the array read is to be dropped."""
+    match = restarted.match("abcdX")
+    restarted.store("abcd")
+    begin(restarted, match, "abcdX")
+    changes = restarted.cache.loaded(match.loads[0], 40, now=0.0)
+    assert (changes.stored, changes.refused) == (False, "already held")
+
+
+def test_a_window_file_may_hold_less_than_its_block() -> None:
+    """What a listing does not tell, the read does; it is remembered."""
+    driver = Driver(SLIDING, cold=True)
+    text = "abcdefgh"
+    for cut in driver.missing(text):
+        driver.put(cut, text, held=1 if (cut.kind, cut.start) == ("window", 0) else None)
+    driver.write_all()
+    driver.forget_ram()
+    match = driver.match(text)  # of the last block in part: 7 needs [2, 7)
+    assert match.point == 7
+    begin(driver, match, text)
+    for key in match.loads:
+        held = 1 if driver.disk[key] == "window abcd" else None
+        driver.keep(driver.cache.loaded(key, 40, now=0.0, held=held), key, driver.disk[key])
+    assert driver.match(text).point == 0
+    driver.cache.resize(0)
+    driver.cache.resize(10_000)
+    assert driver.match(text).point == 0
+    assert driver.match("abcdefghX").point == 8  # needs [3, 8)
+
+
+def test_what_the_janitor_removed_is_not_asked_for(restarted: Driver) -> None:
+    """A file that went is a miss, by its name; what is in RAM too is not touched."""
+    restarted.load(restarted.match("abcdX"), "abcdX")
+    for key in list(restarted.disk):
+        restarted.cache.cold_gone(key)
+    match = restarted.match(TEXT)
+    assert (match.point, match.why_not_more) == (4, "evicted")
+
+
+# ---------------------------------------------------------------------- writing
+
+
+def test_full_blocks_are_written_oldest_first_and_tails_never() -> None:
+    """Write-behind takes entries in the order they came."""
+    driver = Driver(HYBRID, cold=True)
+    driver.store("abcd")
+    driver.store("abcdefghij")
+    assert driver.write_all() == ["kv abcd", "point abcd", "kv efgh"]
+    assert driver.write_all() == []
+
+
+def test_what_is_in_flight_is_bounded() -> None:
+    """Entries are handed out up to the bound, and the rest when those are done."""
+    driver = Driver(FULL, cold=True)
+    driver.store(TEXT)
+    first = driver.cache.writes(80)
+    assert driver.names(first) == ["kv abcd", "kv efgh"]
+    assert driver.cache.writes(80) == ()
+    assert driver.cache.stats().writing_bytes == 80
+    driver.cache.written(first[0], 44)
+    assert driver.names(driver.cache.writes(80)) == ["kv ijkl"]
+
+
+def test_an_entry_larger_than_the_bound_is_written_alone() -> None:
+    """A bound smaller than one entry does not stop the writes."""
+    driver = Driver(FULL, cold=True)
+    driver.store(TEXT)
+    (key,) = driver.cache.writes(1)
+    assert driver.cache.writes(1) == ()
+    driver.cache.written(key, 44)
+    assert len(driver.cache.writes(1)) == 1
+
+
+def test_what_is_written_may_leave_ram_and_is_found_on_disk() -> None:
+    """Nothing is lost when RAM is taken away after the write."""
+    driver = Driver(FULL, cold=True)
+    driver.store(TEXT)
+    driver.write_all()
+    driver.keep(driver.cache.resize(0))
+    driver.cache.resize(1_000)
+    assert driver.match(TEXT).point == 11
+    assert driver.cache.stats().lost == {}
+
+
+def test_what_has_to_go_before_it_is_written_is_counted() -> None:
+    """A dirty entry that leaves RAM is lost; one that is being written is not."""
+    driver = Driver(FULL, cold=True)
+    driver.store("abcdefgh")
+    (key,) = driver.cache.writes(1)
+    driver.keep(driver.cache.resize(0))
+    assert driver.cache.stats().lost == {"evicted before it was written": 1}
+    assert driver.cache.writes(1_000) == ()
+    driver.cache.written(key, 50)
+    driver.cache.resize(1_000)
+    assert len(driver.match("abcdX").loads) == 1
+
+
+def fail(driver: Driver, times: int) -> list[EntryKey]:
+    failed = []
+    for _ in range(times):
+        (key,) = driver.cache.writes(1_000)
+        driver.cache.write_failed(key, "disk full")
+        driver.cache.check_integrity()
+        failed.append(key)
+    return failed
+
+
+def test_a_failed_write_is_tried_again_a_few_times() -> None:
+    """Then it is counted as lost; the copy in RAM serves on, and using it asks for no write."""
+    driver = Driver(FULL, cold=True)
+    driver.store("abcd")
+    fail(driver, MAX_WRITE_ATTEMPTS)
+    counts = driver.cache.stats()
+    assert counts.write_retries == {"disk full": MAX_WRITE_ATTEMPTS - 1}
+    assert counts.lost == {"disk full": 1}
+    assert driver.use("abcdX").point == 4
+    assert driver.cache.writes(1_000) == ()
+
+
+def test_a_write_that_succeeds_at_last_is_on_disk() -> None:
+    """One failure costs one retry and nothing else."""
+    driver = Driver(FULL, cold=True)
+    driver.store("abcd")
+    fail(driver, MAX_WRITE_ATTEMPTS - 1)
+    assert driver.write_all() == ["kv abcd"]
+    assert driver.cache.stats().lost == {}
+
+
+def test_a_failed_write_of_what_has_left_ram_is_lost() -> None:
+    """There is nothing to try again with."""
+    driver = Driver(FULL, cold=True)
+    driver.store("abcd")
+    (key,) = driver.cache.writes(1_000)
+    driver.keep(driver.cache.resize(0))
+    driver.cache.write_failed(key, "disk full")
+    driver.cache.check_integrity()
+    assert driver.cache.stats().lost == {"disk full": 1}
+
+
+def test_a_longer_window_is_written_over_the_shorter_one() -> None:
+    """Also when it comes while the shorter one is being written; a shorter one never is."""
+    driver = Driver(WINDOWED, cold=True)
+    (cut,) = driver.missing("abcd")
+    driver.put(cut, "abcd", held=2)
+    (key,) = driver.cache.writes(1_000)
+    driver.put(cut, "abcd", held=4)
+    assert driver.cache.writes(1_000) == ()  # one write at a time of one entry
+    driver.cache.written(key, 50)
+    assert driver.cache.writes(1_000) == (key,)
+    driver.cache.written(key, 90)
+    driver.keep(driver.cache.resize(0))
+    driver.cache.resize(1_000)
+    driver.put(cut, "abcd", held=3)
+    assert driver.cache.writes(1_000) == ()
+    assert driver.cache.stats().cold_bytes == 90
+
+
+def test_a_failed_short_window_is_written_as_the_longer_one() -> None:
+    """What is tried again is what is in RAM by then."""
+    driver = Driver(WINDOWED, cold=True)
+    (cut,) = driver.missing("abcd")
+    driver.put(cut, "abcd", held=2)
+    (key,) = driver.cache.writes(1_000)
+    driver.put(cut, "abcd", held=4)
+    driver.cache.write_failed(key, "busy")
+    assert driver.cache.stats().dirty_bytes == 40
+    assert driver.cache.writes(1_000) == (key,)
+
+
+# ---------------------------------------------------------------------- on and off
+
+
+def test_without_a_cold_tier_nothing_waits_to_be_written() -> None:
+    """A cache starts without one, and is none the worse."""
+    driver = Driver(FULL)
+    driver.store(TEXT)
+    assert driver.cache.writes(1_000) == ()
+    assert driver.cache.stats().dirty_entries == 0
+
+
+def test_turned_on_it_takes_what_is_in_ram() -> None:
+    """What was stored before is written now, but for what a listing shows to be there."""
+    driver = Driver(FULL)
+    driver.store("abcdefghij")
+    driver.cache.set_cold(True)
+    driver.cache.cold_known([(driver.keys("abcd").hashes[0], 50)])
+    assert driver.write_all() == ["kv efgh"]
+    assert driver.cache.stats().cold_entries == 2
+
+
+def test_turned_off_it_is_forgotten_and_ram_serves_on() -> None:
+    """Nothing waits, nothing on disk is promised, and reads under way still arrive."""
+    driver = Driver(FULL, cold=True)
+    driver.store(TEXT)
+    driver.write_all()
+    driver.forget_ram()
+    match = driver.match("abcdX")
+    begin(driver, match, "abcdX")
+    driver.store("1234")
+    driver.cache.set_cold(False)
+    driver.cache.cold_known([(match.loads[0], 50)])  # a listing that was under way
+    counts = driver.cache.stats()
+    assert (counts.cold_entries, counts.dirty_entries, counts.lost) == (0, 0, {})
+    driver.keep(driver.cache.loaded(match.loads[0], 40, now=0.0), match.loads[0], "kv abcd")
+    assert driver.match(TEXT).point == 4
+    assert driver.match("1234X").point == 4
+
+
+def test_turned_off_during_a_write_it_takes_the_result() -> None:
+    """Success and failure are accounted for, and neither brings anything back."""
+    driver = Driver(FULL, cold=True)
+    driver.store("abcdefgh")
+    one, two = driver.cache.writes(1_000)
+    driver.cache.set_cold(False)
+    driver.cache.written(one, 50)
+    driver.cache.write_failed(two, "gone")
+    driver.cache.check_integrity()
+    counts = driver.cache.stats()
+    assert (counts.cold_entries, counts.written, counts.lost) == (0, 1, {"gone": 1})
+
+
+def test_a_listing_does_not_undo_what_is_known_better() -> None:
+    """What was written since, or is being written, is not taken from the listing."""
+    driver = Driver(FULL, cold=True)
+    driver.store("abcdefgh")
+    one, two = driver.cache.writes(1_000)
+    driver.cache.written(one, 70)
+    driver.cache.cold_known([(one, 50), (two, 50)])
+    assert driver.cache.stats().cold_bytes == 70
+    driver.cache.written(two, 70)
+    assert driver.cache.stats().cold_bytes == 140

@@ -1,0 +1,282 @@
+"""Random walks against a naive model: a match is exactly what its entries allow, and no more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from omlxd.kv.cache import KvCache
+from omlxd.kv.plans import Changes, Match
+from omlxd.kv.types import EntryKey, EntryKind, Layout
+from tests.unit.kv.build import LAYOUTS, B, weight
+
+HEADS = st.sampled_from([[], [1] * 4, [1] * 6, [1] * 9, [1, 1, 1, 1, 2, 2, 2, 2]])
+TOKENS = st.builds(
+    lambda head, rest: (head + rest)[:24] or [1],
+    HEADS,
+    st.lists(st.integers(1, 2), max_size=16),
+)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What an entry was cut from."""
+
+    kind: EntryKind
+    path: tuple[int, ...]  # all tokens up to the block's end
+    start: int
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.path) - self.start == B
+
+
+class Walk(RuleBasedStateMachine):
+    @initialize(
+        layout=st.sampled_from(sorted(LAYOUTS)), hot=st.integers(0, 1_500), cold=st.booleans()
+    )
+    def start(self, layout: str, hot: int, cold: bool) -> None:
+        self.layout: Layout = LAYOUTS[layout]
+        self.cache = KvCache(self.layout, b"walk", hot_bytes=hot)
+        self.cold = cold
+        self.cache.set_cold(cold)
+        self.what: dict[EntryKey, Stored] = {}  # all that ever was, by name
+        self.ram: dict[EntryKey, int] = {}  # tokens held
+        self.disk: dict[EntryKey, int] = {}
+        self.believed: dict[EntryKey, int] = {}  # of the disk, as far as the core can know
+        self.writing: dict[EntryKey, int] = {}
+        self.loading: dict[EntryKey, int] = {}
+        self.pinned: list[Match] = []
+        self.now = 0.0
+
+    # ------------------------------------------------------------------ what the engine does
+
+    @rule(tokens=TOKENS, data=st.data(), at_point=st.booleans(), kv=st.booleans())
+    def store(self, tokens: list[int], data: st.DataObject, at_point: bool, kv: bool) -> None:
+        """A row computes some of its tokens, and is cut at a few places."""
+        keys = self.cache.chain_keys()
+        stops = data.draw(st.sets(st.integers(1, len(tokens)), min_size=1, max_size=3))
+        for stop in sorted(stops):
+            for cut in self.cache.missing(tokens, keys, computed=stop, at_point=at_point):
+                if cut.kind == "kv" and not kv:
+                    continue
+                held = data.draw(st.integers(1, cut.ref.tokens)) if cut.kind == "window" else None
+                self.what[cut.key] = Stored(cut.kind, tuple(tokens[: cut.stop]), cut.start)
+                changes = self.cache.put(
+                    cut, weight(cut, held), request_id="r", now=self.now, held=held
+                )
+                self.apply(changes, cut.key, held or B)
+
+    @rule(tokens=TOKENS, wait=st.booleans())
+    def ask(self, tokens: list[int], wait: bool) -> None:
+        """A request looks for its prefix; it goes on from it, or starts to read."""
+        keys = self.cache.chain_keys()
+        match = self.cache.match(tokens, keys, hot_only=not wait)
+        self.check(match, tokens, hot_only=not wait)
+        if match.is_ready:
+            self.cache.pin(match)
+            self.cache.touch(match, self.now)
+            self.apply(self.cache.unpin(match))
+            return
+        self.cache.pin(match)
+        self.pinned.append(match)
+        self.cache.begin_load(match, tokens, keys)
+        self.loading.update({key: self.disk[key] for key in match.loads})
+
+    @precondition(lambda self: self.pinned)
+    @rule(data=st.data())
+    def give_up(self, data: st.DataObject) -> None:
+        """A request that waits is cancelled, or has what it needs."""
+        match = self.pinned.pop(data.draw(st.integers(0, len(self.pinned) - 1)))
+        self.apply(self.cache.unpin(match))
+
+    @rule(seconds=st.sampled_from([1.0, 2_000.0]))
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+
+    @rule(hot_bytes=st.integers(0, 1_500))
+    def resize(self, hot_bytes: int) -> None:
+        self.apply(self.cache.resize(hot_bytes))
+
+    @rule()
+    def clear(self) -> None:
+        self.apply(self.cache.clear())
+        self.disk.clear()
+        self.believed.clear()
+
+    # ------------------------------------------------------------------ what the disk does
+
+    @precondition(lambda self: self.loading)
+    @rule(data=st.data(), works=st.booleans())
+    def end_load(self, data: st.DataObject, works: bool) -> None:
+        key = data.draw(st.sampled_from(sorted(self.loading)))
+        held = self.loading.pop(key)
+        if not works:
+            self.cache.load_failed(key, "checksum")
+            self.disk.pop(key, None)
+            self.believed.pop(key, None)
+            return
+        stored = self.what[key]
+        tokens = held if stored.kind == "window" else len(stored.path) - stored.start
+        nbytes = 100 if stored.kind == "point" else tokens * 10
+        if key in self.believed and stored.kind == "window":
+            self.believed[key] = held
+        told = held if stored.kind == "window" else None
+        self.apply(self.cache.loaded(key, nbytes, now=self.now, held=told), key, held)
+
+    @rule(max_bytes=st.integers(1, 200))
+    def begin_writes(self, max_bytes: int) -> None:
+        busy = bool(self.writing)
+        keys = self.cache.writes(max_bytes)
+        assert len(set(keys)) == len(keys)
+        for key in keys:
+            assert key not in self.writing
+            assert self.what[key].is_full
+            self.writing[key] = self.ram[key]  # KeyError: asked to write what is not in RAM
+        assert self.cache.stats().writing_bytes <= max_bytes or len(keys) <= (not busy)
+
+    @precondition(lambda self: self.writing)
+    @rule(data=st.data(), works=st.booleans())
+    def end_write(self, data: st.DataObject, works: bool) -> None:
+        key = data.draw(st.sampled_from(sorted(self.writing)))
+        held = self.writing.pop(key)
+        if not works:
+            self.cache.write_failed(key, "disk full")
+            return
+        self.cache.written(key, 30)
+        if self.cold:
+            self.disk[key] = self.believed[key] = held
+
+    @precondition(lambda self: self.disk)
+    @rule(data=st.data())
+    def remove_file(self, data: st.DataObject) -> None:
+        key = data.draw(st.sampled_from(sorted(self.disk)))
+        del self.disk[key]
+        del self.believed[key]
+        self.cache.cold_gone(key)
+
+    @rule()
+    def turn(self) -> None:
+        """The cold tier goes, or comes back with the files that are still there."""
+        self.cold = not self.cold
+        self.cache.set_cold(self.cold)
+        self.believed.clear()
+        if self.cold:
+            listed = {key: 30 for key in self.disk if key not in self.writing}
+            self.cache.cold_known(listed.items())
+            self.believed = dict.fromkeys(listed, B)
+
+    # ------------------------------------------------------------------ the naive model
+
+    def apply(self, changes: Changes, key: EntryKey | None = None, held: int = 0) -> None:
+        pinned = {each for match in self.pinned for each in match.keys}
+        for each in changes.evict:
+            assert each not in pinned
+            del self.ram[each]  # KeyError: evicted what was not there
+        if changes.stored:
+            assert key is not None
+            self.ram[key] = held
+        assert changes.stored == (key in self.ram) or changes.refused == "already held"
+
+    def held(self, *, hot_only: bool) -> dict[EntryKey, int]:
+        on_disk = {} if hot_only else self.believed
+        return {**on_disk, **self.ram}
+
+    def restorable(self, tokens: list[int], *, hot_only: bool) -> int:
+        """The longest prefix by trying all lengths against all that is held."""
+        held = self.held(hot_only=hot_only)
+        there = {
+            (self.what[k].kind, self.what[k].path, self.what[k].start): n for k, n in held.items()
+        }
+        lengths = range(len(tokens) - 1, 0, -1)
+        return next((p for p in lengths if any(self.ways(there, tuple(tokens), p))), 0)
+
+    def ways(
+        self,
+        there: dict[tuple[EntryKind, tuple[int, ...], int], int],
+        tokens: tuple[int, ...],
+        p: int,
+    ) -> Iterator[bool]:
+        """For each block that p may lie in: whether all is there to go on from p."""
+        start = (p - 1) // B * B
+        low = max(0, p - self.layout.window + 1)
+        for last in {path for _, path, begin in there if begin == start}:
+            if last[:p] != tokens[:p] or len(last) < p:
+                continue
+            path = [(tokens[: at + B], at) for at in range(0, start, B)] + [(last, start)]
+            kv = not self.layout.grows or all(("kv", *block) in there for block in path)
+            point = not self.layout.recurrent or (
+                len(last) == p and ("point", last, start) in there
+            )
+            window = not self.layout.window or all(
+                any(
+                    end - there.get(("window", end_path, at), 0) <= token < end
+                    for end_path, at in path
+                    for end in [len(end_path)]
+                    if at <= token
+                )
+                for token in range(low, p)
+            )
+            yield kv and point and window
+
+    def check(self, match: Match, tokens: list[int], *, hot_only: bool) -> None:
+        self.check_run(match, tokens)
+        best = self.restorable(tokens, hot_only=hot_only)
+        if match.why_not_more == "no room in RAM":
+            assert match.point < best
+        else:
+            assert match.point == best
+        loads, pending = set(match.loads), set(match.pending)
+        assert not loads & pending
+        for key in match.keys:
+            if key in loads:
+                assert key in self.disk
+                assert key not in self.loading
+                assert key not in self.ram
+            elif key in pending:
+                assert key in self.loading
+            else:
+                assert key in self.ram
+        assert match.ram_tokens + match.ssd_tokens == match.point
+
+    def check_run(self, match: Match, tokens: list[int]) -> None:
+        """Every entry was cut from these very tokens, and the blocks leave no hole."""
+        position = 0
+        for block in match.run:
+            assert block.start == position
+            position += block.tokens
+            for kind, key in (("kv", block.kv), ("window", block.window), ("point", block.point)):
+                if key is not None:
+                    stored = self.what[key]
+                    shared = min(match.point, len(stored.path))
+                    assert (stored.kind, stored.start) == (kind, block.start)
+                    assert list(stored.path[:shared]) == tokens[:shared]
+        assert match.point <= position < match.point + B
+        assert match.point < len(tokens)
+
+    @invariant()
+    def holds(self) -> None:
+        self.cache.check_integrity()
+        counts = self.cache.stats()
+        assert sum(counts.hot_entries.values()) == len(self.ram)
+        assert counts.cold_entries == len(self.believed)
+
+    def teardown(self) -> None:
+        """With all pins gone the budget holds, and an empty budget empties RAM."""
+        for match in self.pinned:
+            self.apply(self.cache.unpin(match))
+        self.pinned.clear()
+        counts = self.cache.stats()
+        assert counts.hot_bytes <= counts.hot_budget_bytes
+        assert counts.pinned_bytes == 0
+        self.apply(self.cache.resize(0))
+        assert not self.ram
+        self.cache.check_integrity()
+
+
+Walk.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestWalks = Walk.TestCase
