@@ -23,7 +23,7 @@ from omlxd.ipc.entry_format import (
     is_temporary,
 )
 from omlxd.kv.types import EntryKey
-from omlxd.worker.entry_file import read_entry, write_entry
+from omlxd.worker.entry_file import CREATE, read_entry, write_entry
 from omlxd.worker.piece import Piece
 
 STALE_TEMPORARY_S = 3600.0  # no write takes that long: its process was killed
@@ -73,19 +73,15 @@ class ColdFolder:
 
     def write(self, key: EntryKey, piece: Piece, *, min_free_bytes: int) -> int:
         """Give the bytes of the file; raises OSError."""
-        path = self._path(key)
-        for folder in (self._folder, path.parent):
-            with contextlib.suppress(FileExistsError):
-                folder.mkdir(mode=0o700)
+        path = self._ready(key)
         self._leave_free(piece.nbytes, min_free_bytes)
         return write_entry(path, key, piece)
 
-    def read(self, key: EntryKey) -> tuple[Piece, int]:
-        """The piece and the bytes of its file; raises BadEntry, and then a bad file is gone."""
+    def read(self, key: EntryKey) -> Piece:
+        """Raises BadEntry; a file that was found bad is gone then."""
         path = self._path(key)
         try:
-            piece = read_entry(path, key)
-            return piece, path.stat().st_size
+            return read_entry(path, key)
         except BadEntry as error:
             if error.reason not in ("absent", "io"):
                 with contextlib.suppress(OSError):  # read only: it stays, and stays a miss
@@ -98,18 +94,22 @@ class ColdFolder:
 
     def check(self, *, min_free_bytes: int) -> None:
         """Raise OSError if an entry could not be written now."""
-        with contextlib.suppress(FileExistsError):
-            self._folder.mkdir(mode=0o700)
+        path = self._ready(EntryKey(bytes(32)))
         self._leave_free(0, min_free_bytes)
-        probe = self._folder / f"{'0' * 64}.{os.urandom(4).hex()}{TEMPORARY_SUFFIX}"
+        probe = path.with_name(f"{path.stem}.{os.urandom(4).hex()}{TEMPORARY_SUFFIX}")
         try:
-            descriptor = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            try:
-                os.write(descriptor, b"\0")
-            finally:
-                os.close(descriptor)
+            with os.fdopen(os.open(probe, CREATE, 0o600), "wb") as file:
+                file.write(b"\0")
         finally:
             probe.unlink(missing_ok=True)
+
+    def _ready(self, key: EntryKey) -> Path:
+        """The entry's place, with its folders made."""
+        path = self._path(key)
+        for folder in (self._folder, path.parent):
+            with contextlib.suppress(FileExistsError):
+                folder.mkdir(mode=0o700)
+        return path
 
     def _path(self, key: EntryKey) -> Path:
         name = key.hex()

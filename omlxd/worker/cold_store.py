@@ -46,7 +46,7 @@ class Done:
     reason: str = ""  # empty = it went well; else a WriteReason, a BadReason or one of the queue's
     detail: str = ""
     piece: Piece | None = None  # of a read that went well
-    nbytes: int = 0  # of the file
+    nbytes: int = 0  # of the file that was written, of the piece that was read
     seconds: float = 0.0  # at the disk, not in the queue
 
     @property
@@ -242,10 +242,10 @@ class ColdStore:
 
     def _read(self, job: _Job) -> Done:
         try:
-            piece, nbytes = self._folder.read(job.key)
+            piece = self._folder.read(job.key)
         except BadEntry as error:
             return Done(op="read", key=job.key, reason=error.reason, detail=error.detail)
-        return Done(op="read", key=job.key, piece=piece, nbytes=nbytes)
+        return Done(op="read", key=job.key, piece=piece, nbytes=piece.nbytes)
 
     def _touch(self, job: _Job) -> Done | None:
         try:

@@ -27,7 +27,7 @@ from omlxd.ipc.entry_format import (
 from omlxd.kv.types import EntryKey
 from omlxd.worker.piece import LAYOUT_VERSION, Piece
 
-_OPEN = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
 def write_entry(path: Path, key: EntryKey, piece: Piece) -> int:
@@ -38,7 +38,7 @@ def write_entry(path: Path, key: EntryKey, piece: Piece) -> int:
     data = _serialised(key, piece)
     temporary = path.with_name(f"{key.hex()}.{secrets.token_hex(4)}{TEMPORARY_SUFFIX}")
     try:
-        with os.fdopen(os.open(temporary, _OPEN, 0o600), "wb") as file:
+        with os.fdopen(os.open(temporary, CREATE, 0o600), "wb") as file:
             file.write(data)
         os.replace(temporary, path)
     except BaseException:

@@ -13,7 +13,7 @@ import pytest
 
 from omlxd.worker.cold_folder import BelowMinFree, write_reason
 from omlxd.worker.cold_store import RETRY_S
-from tests.support.cold import ColdRig, key, piece, small_disk
+from tests.support.cold_rig import ColdRig, key, piece, small_disk
 
 pytestmark = pytest.mark.mlx
 

@@ -19,7 +19,7 @@ from omlxd.kv.types import EntryKey
 from omlxd.worker.cold_folder import STALE_TEMPORARY_S, ColdFolder
 from omlxd.worker.cold_store import TOUCH_EVERY_S, Lost
 from omlxd.worker.piece import Piece
-from tests.support.cold import PIECE_BYTES, ColdRig, key, piece
+from tests.support.cold_rig import PIECE_BYTES, ColdRig, key, piece
 
 pytestmark = pytest.mark.mlx
 
@@ -62,7 +62,7 @@ def test_what_was_written_is_there_after_a_restart(tmp_path: Path) -> None:
     with ColdRig(tmp_path / "namespace") as after:
         assert dict(after.store.list()) == sizes
         done = after.read(7)
-        assert (done.ok, done.key, done.nbytes) == (True, key(7), sizes[key(7)])
+        assert (done.ok, done.key, done.nbytes) == (True, key(7), PIECE_BYTES)
         assert done.piece is not None
         assert mx.array_equal(done.piece.arrays[0], piece(7).arrays[0])
         assert done.seconds > 0
@@ -265,7 +265,7 @@ def test_a_process_that_used_a_store_ends_well(tmp_path: Path) -> None:
     """Threads that leave MLX's streams behind can abort the process at its end."""
     script = (
         "import sys; from pathlib import Path\n"
-        "from tests.support.cold import ColdRig\n"
+        "from tests.support.cold_rig import ColdRig\n"
         "with ColdRig(Path(sys.argv[1])) as cold:\n"
         "    cold.write(1)\n"
         "    assert cold.read(1).ok\n"
