@@ -7,6 +7,7 @@ format is eight bytes of length, that much JSON, then the data (huggingface.co/d
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -29,25 +30,41 @@ class Index(msgspec.Struct):
     weight_map: dict[str, str]
 
 
-def tensor_bytes(path: Path) -> int:
-    """Bytes of tensor data in one safetensors file; raises WeightsUnreadable."""
+@dataclass(frozen=True, slots=True)
+class Header:
+    raw: bytes  # as it is in the file
+    spans: tuple[tuple[int, int], ...]  # of each tensor's bytes in the file, in no special order
+    end: int  # of the last tensor
+
+
+def read_header(path: Path) -> Header:
+    """The header of one safetensors file; raises WeightsUnreadable, also if the file is cut."""
     size = path.stat().st_size
     with path.open("rb") as file:
         header_bytes = int.from_bytes(file.read(8), "little")
         if size < 8 or not 2 <= header_bytes <= MAX_HEADER_BYTES or 8 + header_bytes > size:
             raise WeightsUnreadable(f"{path.name} is cut short or not a safetensors file")
-        header = file.read(header_bytes)
+        raw = file.read(header_bytes)
     try:
-        tensors = msgspec.json.decode(header, type=dict[str, _Tensor])
+        tensors = msgspec.json.decode(raw, type=dict[str, _Tensor | None])
     except msgspec.DecodeError as error:
         raise WeightsUnreadable(f"the header of {path.name} is not valid: {error}") from None
-    declared = max((tensor.data_offsets[1] for tensor in tensors.values()), default=0)
-    if 8 + header_bytes + declared != size:
+    begin = 8 + header_bytes
+    offsets = [tensor.data_offsets for tensor in tensors.values() if tensor]  # no metadata is null
+    spans = tuple((begin + first, begin + last) for first, last in offsets)
+    end = max((stop for _, stop in spans), default=begin)
+    if end != size:
         raise WeightsUnreadable(
-            f"{path.name} has {size} bytes where its header says {8 + header_bytes + declared}; "
+            f"{path.name} has {size} bytes where its header says {end}; "
             "it is still being written, or cut short"
         )
-    return declared
+    return Header(raw, spans, end)
+
+
+def tensor_bytes(path: Path) -> int:
+    """Bytes of tensor data in one safetensors file; raises WeightsUnreadable."""
+    header = read_header(path)
+    return header.end - 8 - len(header.raw)
 
 
 def missing_shards(names: frozenset[str], index: Index | None) -> list[str]:

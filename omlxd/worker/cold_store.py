@@ -135,7 +135,8 @@ class ColdStore:
     def set_min_free(self, nbytes: int) -> None:
         """What writes leave free on the disk; a degraded store tries again at once."""
         with self._changed:
-            self._min_free_bytes, self._retry_at = nbytes, 0.0
+            if nbytes != self._min_free_bytes:
+                self._min_free_bytes, self._retry_at = nbytes, 0.0
 
     def list(self) -> Iterator[tuple[EntryKey, int]]:
         """All entries and the bytes of their files, read in the caller's thread."""

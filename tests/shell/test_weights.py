@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import mlx.core as mx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -63,6 +64,14 @@ def test_it_agrees_with_the_library(
             safe_open(path, framework="np")
         with pytest.raises(WeightsUnreadable, match="still being written, or cut short"):
             tensor_bytes(path)
+
+
+def test_metadata_may_be_null(tmp_path: Path) -> None:
+    """MLX writes it so where it was given none, and reads it."""
+    path = tmp_path / "model.safetensors"
+    mx.save_safetensors(str(path), {"w": mx.zeros((4, 4))})
+    assert b'"__metadata__":null' in path.read_bytes()
+    assert tensor_bytes(path) == 64
 
 
 def test_a_header_longer_than_the_file_is_not_read(tmp_path: Path) -> None:
