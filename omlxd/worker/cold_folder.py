@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +28,7 @@ from omlxd.worker.entry_file import CREATE, read_entry, write_entry
 from omlxd.worker.piece import Piece
 
 STALE_TEMPORARY_S = 3600.0  # no write takes that long: its process was killed
+_HASH_DIGITS = 64
 
 WriteReason = Literal["missing", "read only", "disk full", "below min free", "io"]
 _REASONS: dict[int | None, WriteReason] = {
@@ -67,15 +69,17 @@ class ColdFolder:
         except FileNotFoundError:
             return
         for name in filter(is_prefix, shards):
-            with os.scandir(self._folder / name) as files:
-                for file in files:
-                    yield from self._listed(file, shard=name)
+            with contextlib.suppress(FileNotFoundError):  # emptied and removed meanwhile
+                yield from self._list_shard(name)
 
     def write(self, key: EntryKey, piece: Piece, *, min_free_bytes: int) -> int:
         """Give the bytes of the file; raises OSError."""
         path = self._ready(key)
         self._leave_free(piece.nbytes, min_free_bytes)
-        return write_entry(path, key, piece)
+        try:
+            return write_entry(path, key, piece)
+        except FileNotFoundError:  # the janitor has just removed the folder, being empty
+            return write_entry(self._ready(key), key, piece)
 
     def read(self, key: EntryKey) -> Piece:
         """Raises BadEntry; a file that was found bad is gone then."""
@@ -115,16 +119,21 @@ class ColdFolder:
         name = key.hex()
         return self._folder / name[:2] / f"{name}{ENTRY_SUFFIX}"
 
-    def _listed(self, file: os.DirEntry[str], *, shard: str) -> Iterator[tuple[EntryKey, int]]:
-        entry = is_entry(shard, file.name)
-        if not entry and not is_temporary(shard, file.name):
-            return
-        with contextlib.suppress(FileNotFoundError):  # evicted meanwhile
-            facts = file.stat(follow_symlinks=False)
-            if entry and file.is_file(follow_symlinks=False):
-                yield EntryKey(bytes.fromhex(file.name.removesuffix(ENTRY_SUFFIX))), facts.st_size
-            elif not entry and facts.st_mtime < time.time() - STALE_TEMPORARY_S:
-                os.unlink(file.path)
+    def _list_shard(self, name: str) -> Iterator[tuple[EntryKey, int]]:
+        stale = time.time() - STALE_TEMPORARY_S
+        with os.scandir(self._folder / name) as files:
+            for file in files:
+                entry = is_entry(name, file.name)
+                if not entry and not is_temporary(name, file.name):
+                    continue
+                try:
+                    facts = file.stat(follow_symlinks=False)
+                except FileNotFoundError:  # evicted meanwhile
+                    continue
+                if entry and stat.S_ISREG(facts.st_mode):
+                    yield EntryKey(bytes.fromhex(file.name[:_HASH_DIGITS])), facts.st_size
+                elif not entry and facts.st_mtime < stale:
+                    (self._folder / name / file.name).unlink(missing_ok=True)
 
     def _leave_free(self, nbytes: int, min_free_bytes: int) -> None:
         if not min_free_bytes:

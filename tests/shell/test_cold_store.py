@@ -143,6 +143,30 @@ def test_a_temporary_file_of_a_killed_process_goes_when_it_is_old(cold: ColdRig)
     assert young.exists()
 
 
+def test_folders_that_go_when_they_are_empty_do_no_harm(
+    cold: ColdRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever evicts the last entry of a folder removes it, also right before a write."""
+    ready, removed = ColdFolder._ready, []
+
+    def remove_once(folder: ColdFolder, key: EntryKey) -> Path:
+        path = ready(folder, key)
+        if not removed:
+            path.parent.rmdir()
+            removed.append(path.parent)
+        return path
+
+    monkeypatch.setattr(ColdFolder, "_ready", remove_once)
+    assert cold.write(1).ok
+    assert removed == [cold.path(1).parent]
+    assert cold.read(1).ok
+    cold.path(1).unlink()
+    listing = cold.store.list()
+    cold.path(1).parent.rmdir()
+    assert list(listing) == []
+    assert cold.store.degraded == ""
+
+
 def test_reads_go_before_writes_that_wait(cold: ColdRig, gate: Gate) -> None:
     """A request waits for its read; nobody waits for a write."""
     for number in range(5):
