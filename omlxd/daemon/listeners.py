@@ -19,6 +19,7 @@ from typing import Any
 import uvicorn
 
 from omlxd.observe import log
+from omlxd.spec.fields import split_address
 
 BACKLOG = 2048
 LINGER_S = 0.1  # accepted connections get this long to speak before idle ones are closed
@@ -30,11 +31,16 @@ class Server(uvicorn.Server):
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
+        self.up = asyncio.Event()
         self._asked = asyncio.Event()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.up.set()
 
     def stop(self) -> None:
         """Accept nothing more; `serve` returns when the running responses have ended."""
@@ -63,17 +69,14 @@ class Listener:
 
     server: Server
     task: asyncio.Task[None]
-    address: str  # as bound: a port of 0 is resolved
-
-
-def split_address(listen: str) -> tuple[str, int]:
-    """`"127.0.0.1:8000"` or `"[::1]:8000"` → host and port."""
-    host, _, port = listen.rpartition(":")
-    return host.strip("[]"), int(port)
+    address: str  # as bound: a host name is resolved
 
 
 def bind_tcp(listen: str) -> socket.socket:
-    """A listening TCP socket; raises OSError before anything is touched."""
+    """A listening TCP socket; blocks while a host name is resolved.
+
+    Raises OSError, or UnicodeError for what can be no host name.
+    """
     host, port = split_address(listen)
     family, kind, proto, _, address = socket.getaddrinfo(
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -128,10 +131,11 @@ async def serve(app: Any, sock: socket.socket, address: str) -> Listener:
     )
     server = Server(config)
     task = asyncio.create_task(server.serve(sockets=[sock]), name=f"listener {address}")
-    while not server.started:
-        if task.done():
-            task.result()
-        await asyncio.sleep(0.001)
+    up = asyncio.create_task(server.up.wait())
+    await asyncio.wait({up, task}, return_when=asyncio.FIRST_COMPLETED)
+    up.cancel()
+    if task.done():
+        task.result()
     return Listener(server, task, address)
 
 
@@ -163,21 +167,25 @@ class Listeners:
         """Bring the bound addresses to the wanted ones, for ever."""
         while True:
             self._wake.clear()
-            for gone in [key for key in self._bound if key not in self._wanted]:
-                self._close(gone)
-            self.failures = {k: v for k, v in self.failures.items() if k in self._wanted}
-            for listen in self._wanted:
-                if listen not in self._bound:
-                    await self._open(listen)
-            try:
+            await self._bring()
+            with contextlib.suppress(TimeoutError):  # the taken address may be free by then
                 async with asyncio.timeout(RETRY_S if self.failures else None):
                     await self._wake.wait()
-            except TimeoutError:
-                pass  # the taken address may be free by now
+
+    async def _bring(self) -> None:
+        for gone in [key for key in self._bound if key not in self._wanted]:
+            self._close(gone)
+        failures: dict[str, str] = {}
+        for listen in self._wanted:
+            if listen not in self._bound and (why := await self._open(listen)):
+                failures[listen] = why
+        if failures != self.failures:
+            self.failures = failures
+            self._on_change()
 
     def close(self) -> None:
         """Stop accepting everywhere; running responses go on."""
-        self._wanted = ()
+        self.want(())
         for key in list(self._bound):
             self._close(key)
 
@@ -186,22 +194,21 @@ class Listeners:
         if self._closing:
             await asyncio.wait(self._closing, timeout=timeout_s)
 
-    async def _open(self, listen: str) -> None:
+    async def _open(self, listen: str) -> str:
+        """Serve the address; returns why that cannot be, "" if it can."""
         try:
-            sock = bind_tcp(listen)
-        except OSError as error:
-            reason = error.strerror or str(error)
+            sock = await asyncio.to_thread(bind_tcp, listen)
+        except (OSError, UnicodeError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
             if self.failures.get(listen) != reason:
-                self.failures[listen] = reason
                 log.get().error("listen", address=listen, error=reason, retry_s=RETRY_S)
-                self._on_change()
-            return
+            return reason
         host, port = sock.getsockname()[:2]
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self._bound[listen] = await serve(self._app, sock, address)
-        self.failures.pop(listen, None)
         log.get().info("listen", address=address)
         self._on_change()
+        return ""
 
     def _close(self, listen: str) -> None:
         listener = self._bound.pop(listen)

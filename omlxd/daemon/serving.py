@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from omlxd.api.ports import ServerSettings
-from omlxd.daemon.listeners import split_address
 from omlxd.reconcile.state import Phase
+from omlxd.spec.fields import split_address
 from omlxd.spec.model import Spec
 from omlxd.spec.report import Change
 
