@@ -7,9 +7,9 @@ import itertools
 from collections.abc import Callable
 
 from omlxd.daemon.gateway import WorkerLink
+from omlxd.daemon.journal import Journal
 from omlxd.errors import WorkerDied
 from omlxd.ipc.messages import CacheCommand, CacheDone, CacheEvicted, CacheOp, CacheReport
-from omlxd.observe import log
 from omlxd.reconcile.state import ModelId
 
 CacheMessage = CacheReport | CacheEvicted | CacheDone
@@ -18,7 +18,8 @@ CacheMessage = CacheReport | CacheEvicted | CacheDone
 class CacheBook:
     """Owns the latest report of every worker, and the commands that are not answered yet."""
 
-    def __init__(self) -> None:
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
         self.reports: dict[ModelId, CacheReport] = {}
         self.namespaces: dict[str, ModelId] = {}  # every namespace that was reported
         self.written_bytes = 0  # to the cold tier, by all workers there have been
@@ -31,13 +32,12 @@ class CacheBook:
             case CacheReport():
                 self._reported(model, message)
             case CacheEvicted():
-                log.get().info(
-                    "cache_evict",
-                    model=model,
+                self._journal.cache_evicted(
                     tier=message.tier,
                     blocks=message.blocks,
                     bytes=message.bytes,
                     reason=message.reason,
+                    model=model,
                 )
             case CacheDone():
                 asked = self._asked.pop(message.command_id, None)
@@ -54,7 +54,7 @@ class CacheBook:
             self.on_written()
         degraded = before.degraded if before else ""
         if report.degraded and report.degraded != degraded:
-            log.get().warning("cold_tier_degraded", model=model, reason=report.degraded)
+            self._journal.cold_tier_lost("Degraded", report.degraded, model=model)
 
     def gone(self, model: ModelId) -> None:
         """Its worker ended."""
@@ -80,6 +80,15 @@ class CacheBook:
         """That its worker has looked up so far."""
         report = self.reports.get(model)
         return sum(report.tokens.values()) if report else 0
+
+    @property
+    def degraded(self) -> dict[ModelId, str]:
+        """Engines that do not use the cold tier though they may, and why."""
+        return {model: r.degraded for model, r in self.reports.items() if r.degraded}
+
+    @property
+    def namespaces_in_use(self) -> frozenset[str]:
+        return frozenset(report.namespace for report in self.reports.values())
 
     @property
     def hot_bytes(self) -> int:

@@ -6,8 +6,10 @@ import time
 from collections.abc import Iterable, Mapping
 
 from omlxd.daemon.catalog import Entry
+from omlxd.daemon.cold_keeper import ColdView
 from omlxd.daemon.controller import Controller
 from omlxd.daemon.status import loaded_facts, rfc3339
+from omlxd.ipc.messages import CacheReport
 from omlxd.observe import log
 from omlxd.reconcile.conditions import (
     Condition,
@@ -44,6 +46,9 @@ class ConditionBook:
             if model in controller.desired.engines:
                 conditions += engine_conditions(model, controller.desired, observed, plan)
                 conditions += loaded_facts(controller.facts.get(model))
+                conditions += cold_of_engine(
+                    controller.cache.reports.get(model), granted=controller.grants.of(model).cold
+                )
             fresh[model] = self._moved(self.of_model(model), conditions, now, model)
         self._models = fresh
         of_daemon = (*extra, *daemon_conditions(controller.desired, observed, plan))
@@ -93,3 +98,26 @@ def folders_found(problems: Iterable[str]) -> Condition:
     if not listed:
         return Condition("ModelFolders", "True", "AllRead")
     return Condition("ModelFolders", "False", "FolderNotRead", listed)
+
+
+def cold_tier(view: ColdView, degraded: Mapping[ModelId, str]) -> Condition:
+    """Whether blocks are kept on disk, by every engine that may."""
+    if view.reason in ("TurnedOff", "Starting"):
+        return Condition("ColdTier", "Unknown", view.reason, view.message)
+    if view.reason != "Ready":
+        return Condition("ColdTier", "False", view.reason, view.message)
+    if degraded:
+        listed = "; ".join(f"{model}: {why}" for model, why in sorted(degraded.items()))
+        return Condition("ColdTier", "False", "Degraded", listed)
+    return Condition("ColdTier", "True", "Ready", view.message)
+
+
+def cold_of_engine(report: CacheReport | None, *, granted: bool) -> tuple[Condition, ...]:
+    """The same of one engine; nothing before its cache has reported."""
+    if report is None:
+        return ()
+    if report.degraded:
+        return (Condition("ColdTier", "False", "Degraded", report.degraded),)
+    if granted:
+        return (Condition("ColdTier", "True", "Ready"),)
+    return (Condition("ColdTier", "Unknown", "NotGranted", "the daemon's own ColdTier says why"),)

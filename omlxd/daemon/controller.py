@@ -74,7 +74,7 @@ class Controller:
         self.engines: dict[ModelId, EngineObserved] = {}
         self.facts: dict[ModelId, Loaded] = {}
         self.stats: dict[ModelId, Stats] = {}
-        self.cache = CacheBook()
+        self.cache = CacheBook(journal)
         self.cold_dir = ""  # folder of the cold tier if it may be used now; set by the daemon
         self.desired = Desired(generation=0, engines={}, memory_limit_bytes=0, spare_workers=0)
         self.observed_generation = 0
@@ -296,6 +296,7 @@ class Controller:
                 self._load_failed(model, message)
             case CacheReport() | CacheEvicted() | CacheDone():
                 self.cache.heard(model, message)
+                self._on_change()
             case _:
                 pass  # TokenizerReady, Hello: nothing waits for them
 

@@ -16,7 +16,15 @@ from omlxd.api.ports import Readiness, ServedModel, ServerSettings
 from omlxd.control.app import create_control_app
 from omlxd.control.wire import PlanResult
 from omlxd.daemon.catalog import Entry, Host, build_catalog, desired_state, served_model
-from omlxd.daemon.conditions import ConditionBook, config_valid, folders_found, listening
+from omlxd.daemon.cold_keeper import ColdSettings
+from omlxd.daemon.cold_tier import ColdTier
+from omlxd.daemon.conditions import (
+    ConditionBook,
+    cold_tier,
+    config_valid,
+    folders_found,
+    listening,
+)
 from omlxd.daemon.config import ConfigStore, Outcome
 from omlxd.daemon.controller import Controller
 from omlxd.daemon.figures import FiguresStore
@@ -59,6 +67,8 @@ class Daemon:
         self.controller = Controller(
             self.journal, on_change=self._changed, on_measured=self._measured
         )
+        self.cold = ColdTier(self.controller.cache, self.journal, on_change=self._cold_looked)
+        self.controller.cache.on_written = self.cold.wrote
         self.gateway = RequestGateway(self, self.metrics)
         self.service = ControlService(self)
         self.scanner = Scanner(self.follow)
@@ -88,6 +98,7 @@ class Daemon:
         self._start("controller", self.controller.run())
         self._start("listeners", self.listeners.run())
         self._start("scanner", self.scanner.run())
+        self._start("cold tier", self.cold.run())
         self._start("memory probe", probe_memory(self.controller))
         self._start("file watcher", FileWatcher(self.home, self.config.path, self.ask_reload).run())
         watcher = ModelFolderWatcher(lambda: self.scanner.folders, self.scanner.look_again)
@@ -176,6 +187,14 @@ class Daemon:
             self._settings = server_settings(spec, force.resolved.api_keys)
             self.listeners.want(spec.server.listen)
             self.scanner.want(scan_inputs(self.home, spec))
+            cold_dir = resolve_path(self.home, spec.cache.cold_dir)
+            self.cold.want(
+                ColdSettings(
+                    path=cold_dir,
+                    budget_bytes=spec.cache.cold.of(0),
+                    min_free_bytes=spec.cache.cold_min_free.of(0),
+                )
+            )
             known = self.departing | self.catalog
             self.catalog = build_catalog(spec, self.scanner.discovery.cards)
             self.departing = {m: e for m, e in known.items() if m not in self.catalog}
@@ -188,7 +207,7 @@ class Daemon:
                     figures=self._figures.by_model,
                     pinned_by=self.config.pinned_by(),
                     templates=force.resolved.templates,
-                    cold_dir=str(resolve_path(self.home, spec.cache.cold_dir)),
+                    cold_dir=str(cold_dir),
                 )
             )
         self.controller.wake()
@@ -222,9 +241,14 @@ class Daemon:
             config_valid(self.config.problems, has_spec=self.config.spec is not None),
             listening(self.listeners.failures),
             folders_found(folders),
+            cold_tier(self.cold.view, self.controller.cache.degraded),
         )
         self.conditions.update(self.controller, self.catalog, extra)
         self.service.notify()
+
+    def _cold_looked(self) -> None:
+        self.controller.cold_dir = self.cold.view.dir
+        self.controller.wake()
 
     def _measured(self, model: ModelId, footprint: int, loaded: Loaded) -> None:
         if self._figures.measured(model, footprint, loaded):
@@ -286,6 +310,8 @@ class Daemon:
                 observed_generation=status.observed_generation,
                 reload_ok=status.config.valid,
                 footprint_bytes=status.memory.footprint_bytes,
+                cold_bytes=status.memory.cold_bytes,
+                cold_written_bytes=self.controller.cache.written_bytes,
             )
         )
         return self.metrics.render()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from array import array
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
@@ -58,18 +59,17 @@ def take_census(folder: Path, *, is_stale: Callable[[str, float], bool]) -> Cens
     """
     census = Census()
     linked: set[tuple[int, int]] = set()
-    for namespace, entry, facts in _files(folder):
+    for namespace, file, facts, is_whole in _files(folder):
         size = facts.st_blocks * _STAT_BLOCK
         if facts.st_nlink > 1:
             size = 0 if (facts.st_dev, facts.st_ino) in linked else size
             linked.add((facts.st_dev, facts.st_ino))
-        if not is_entry(entry.name[:2], entry.name):
-            if is_stale(namespace, facts.st_mtime):
-                census.stale += _remove(entry.path)
-            else:
-                census.bytes += size
+        if not is_whole and is_stale(namespace, facts.st_mtime):
+            census.stale += _remove(file.path)
             continue
         census.bytes += size
+        if not is_whole:
+            continue
         census.mtimes_ns.append(facts.st_mtime_ns)
         census.sizes.append(size)
         _count(census.namespaces.setdefault(namespace, NamespaceCount()), size, facts.st_mtime)
@@ -104,10 +104,10 @@ def _evict(
     folder: Path, goes: Callable[[os.stat_result, int], bool], *, keeps: Collection[str] = ()
 ) -> Evicted:
     blocks = freed = 0
-    for namespace, entry, facts in _files(folder):
-        if namespace in keeps or not is_entry(entry.name[:2], entry.name):
+    for namespace, file, facts, is_whole in _files(folder):
+        if namespace in keeps or not is_whole:
             continue
-        if goes(facts, freed) and _remove(entry.path):
+        if goes(facts, freed) and _remove(file.path):
             blocks += 1
             if facts.st_nlink == 1:  # else the bytes stay, under another name
                 freed += facts.st_blocks * _STAT_BLOCK
@@ -129,20 +129,20 @@ def remove_empty(folder: Path, *, keeps: Collection[str]) -> int:
 # ------------------------------------------------------------------ the disk
 
 
-def _files(folder: Path) -> Iterator[tuple[str, os.DirEntry[str], os.stat_result]]:
-    """Every entry and temporary file, with its namespace."""
+def _files(folder: Path) -> Iterator[tuple[str, os.DirEntry[str], os.stat_result, bool]]:
+    """Every entry (True) and temporary file (False), with its namespace."""
     for namespace in _folders(folder, is_namespace):
         for prefix in _folders(namespace.path, is_prefix):
-            for entry in _listed(prefix.path):
-                if not is_entry(prefix.name, entry.name) and not is_temporary(
-                    prefix.name, entry.name
-                ):
+            for file in _listed(prefix.path):
+                is_whole = is_entry(prefix.name, file.name)
+                if not is_whole and not is_temporary(prefix.name, file.name):
                     continue
                 try:
-                    if entry.is_file(follow_symlinks=False):
-                        yield namespace.name, entry, entry.stat(follow_symlinks=False)
+                    facts = file.stat(follow_symlinks=False)
                 except FileNotFoundError:
                     continue  # removed since it was listed
+                if stat.S_ISREG(facts.st_mode):
+                    yield namespace.name, file, facts, is_whole
 
 
 def _folders(

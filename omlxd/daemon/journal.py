@@ -101,6 +101,25 @@ class Journal:
                 reason=before.leaving or "died",
             )
 
+    # -------------------------------------------------------------- cache
+
+    def cache_evicted(
+        self, *, tier: str, blocks: int, bytes: int, reason: str, model: ModelId = ""
+    ) -> None:
+        of_model = {"model": model} if model else {}
+        log.get().info(
+            "cache_evict", tier=tier, blocks=blocks, bytes=bytes, reason=reason, **of_model
+        )
+
+    def cold_tier_lost(self, reason: str, message: str, *, model: ModelId = "") -> None:
+        of_model = {"model": model} if model else {}
+        log.get().warning("cold_tier", reason=reason, message=message, **of_model)
+        self.event("ColdTierLost", f"{reason}: {message}", model=model, type="Warning")
+
+    def cold_tier_back(self, folder: str) -> None:
+        log.get().info("cold_tier", reason="Ready", message=folder)
+        self.event("ColdTierBack", f"blocks are kept in {folder} again")
+
     # -------------------------------------------------------------- files
 
     def applied(self, generation: int, changes: Sequence[Change]) -> None:

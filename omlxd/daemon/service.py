@@ -64,7 +64,10 @@ class ControlService:
             ),
             listen=daemon.listeners.addresses,
             memory=MemoryStatus(
-                limit_bytes=controller.desired.memory_limit_bytes, footprint_bytes=footprint
+                limit_bytes=controller.desired.memory_limit_bytes,
+                footprint_bytes=footprint,
+                hot_bytes=controller.cache.hot_bytes,
+                cold_bytes=daemon.cold.held_bytes,
             ),
             conditions=wire_conditions(daemon.conditions.daemon),
             models=[self._model(entry) for entry in (daemon.catalog | daemon.departing).values()],

@@ -48,6 +48,7 @@ class Gauges:
     reload_ok: bool = True
     footprint_bytes: int = 0
     cold_bytes: int = 0
+    cold_written_bytes: int = 0  # by all workers, since the daemon started
 
 
 class _Series:
@@ -127,7 +128,6 @@ class Metrics:
         self._restarts = _Series(
             "worker_restarts", "Workers started after one died or failed to load.", ("model",)
         )
-        self._cold_written = _Series("cold_written_bytes", "KV blocks written to disk.")
         self._ttft = _Histogram(
             "time_to_first_token_seconds",
             "From a request's arrival to its first output token.",
@@ -181,10 +181,6 @@ class Metrics:
         """A worker is started because the last one of this model died."""
         self._restarts.add(1, model)
 
-    def cold_written(self, num_bytes: int) -> None:
-        """Cold blocks of this many bytes reached the disk."""
-        self._cold_written.add(num_bytes)
-
     def set_gauges(self, gauges: Gauges) -> None:
         """The present, as scrapes from now on report it."""
         self._gauges = gauges
@@ -199,9 +195,11 @@ class Metrics:
 
     def collect(self) -> Iterator[Metric]:
         """What a Prometheus registry asks of a collector."""
+        written = _Series("cold_written_bytes", "KV blocks written to disk.")
+        written.add(self._gauges.cold_written_bytes)
         for counter in (
             *(self._requests, self._prompt, self._output, self._prefix),
-            *(self._restarts, self._cold_written),
+            *(self._restarts, written),
         ):
             yield counter.counter()
         for histogram in (self._ttft, self._inter_token, self._duration):

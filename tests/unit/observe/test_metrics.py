@@ -130,8 +130,6 @@ def test_gauges_are_the_present_and_counters_the_past() -> None:
     metrics = Metrics()
     finished(metrics)
     metrics.worker_restarted("m")
-    metrics.cold_written(10)
-    metrics.cold_written(5)
     metrics.set_gauges(Gauges(models=[ModelGauges(model="m", phase="ready", running=2)]))
     assert value(metrics, "omlxd_model_state", model="m", phase="ready") == 1
     assert value(metrics, "omlxd_requests_running", model="m") == 2
@@ -143,6 +141,7 @@ def test_gauges_are_the_present_and_counters_the_past() -> None:
             reload_ok=False,
             footprint_bytes=2**40,
             cold_bytes=7,
+            cold_written_bytes=15,
         )
     )
     assert value(metrics, "omlxd_config_generation") == 4
