@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable, Coroutine
@@ -134,6 +133,7 @@ class Daemon:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.controller.reconcile()  # whoever still runs is told to stop, so its end is no death
         await self.controller.fleet.close(STOP_GRACE_S)
         control.server.stop()
         await asyncio.wait([control.task], timeout=LAST_WORDS_S)
@@ -153,8 +153,7 @@ class Daemon:
             self._die(1)
 
     def _die(self, code: int) -> None:
-        for pid in self.controller.fleet.pids():
-            os.kill(pid, signal.SIGKILL)
+        self.controller.fleet.kill()
         os._exit(code)
 
     # -------------------------------------------------------------- files
