@@ -68,17 +68,18 @@ class Pages:
         self._leaves = list(leaves(templates))
         self._kinds = [KINDS[type(leaf)] for leaf in self._leaves]
         self._groups = {k: tuple(g for g in groups if g.entry == k) for k in ENTRY_KINDS}
-        windowed = [i for i, kind in enumerate(self._kinds) if kind.entry == "window"]
-        self._reach = self._kinds[windowed[0]].reach(self._leaves[windowed[0]]) if windowed else 0
-        self._pad = self._kinds[windowed[0]].pad if windowed else 0
+        kinds = zip(self._kinds, self._leaves, strict=True)
+        windows = [(kind.reach(leaf), kind.pad) for kind, leaf in kinds if kind.entry == "window"]
+        # All windows are of one length: `refusal` sees to it.
+        self._reach, self._pad = windows[0] if windows else (0, 0)
 
     @classmethod
     def inspect(cls, model: Any) -> Pages | str:
         """The pages of a model, or why its prefixes cannot be reused. Runs a few tokens."""
-        templates = make_prompt_cache(model)
-        if reason := refusal(templates):
-            return reason
         try:
+            templates = make_prompt_cache(model)
+            if reason := refusal(templates):
+                return reason
             probe = Probe(model)
             groups = group_arrays(probe.caches)
             probe.step()
@@ -130,8 +131,8 @@ class Pages:
                         f"cache {leaf} holds {array.dtype} {array.shape} where {group.dtype} "
                         f"{group.shape} was seen at load"
                     )
-                end = held[leaf].first + array.shape[TOKEN_AXIS] if group.entry != "point" else None
-                if end not in (None, computed):
+                end = held[leaf].first + array.shape[TOKEN_AXIS]
+                if group.entry != "point" and end != computed:
                     raise PagesError(f"cache {leaf} stands at {end} tokens, not at {computed}")
         return held
 
@@ -170,18 +171,17 @@ class Pages:
             raise PagesError(
                 f"a run of {length} tokens in {len(run)} blocks does not end at {point}"
             )
-        arrays: dict[tuple[int, int], mx.array] = {}
+        arrays: list[dict[int, mx.array]] = [{} for _ in self._leaves]
         for kind, groups in self._groups.items():
-            if groups:
-                parts = self._parts(kind, point, run)
-                for number, group in enumerate(groups):
-                    whole = self._joined([part[number] for part in parts], kind, point)
-                    for row, member in enumerate(group.members):
-                        arrays[member] = whole[row : row + 1]
-        mx.eval(list(arrays.values()))
+            parts = self._parts(kind, point, run) if groups else []
+            for number, group in enumerate(groups):
+                whole = self._joined([part[number] for part in parts], kind, point)
+                for row, (leaf, place) in enumerate(group.members):
+                    arrays[leaf][place] = whole[row : row + 1]
+        mx.eval(arrays)
         built = [
-            kind.build(template, point, [arrays[key] for key in sorted(arrays) if key[0] == leaf])
-            for leaf, (kind, template) in enumerate(zip(self._kinds, self._leaves, strict=True))
+            kind.build(template, point, [each[place] for place in sorted(each)])
+            for kind, template, each in zip(self._kinds, self._leaves, arrays, strict=True)
         ]
         return rebuild(self._templates, iter(built))
 

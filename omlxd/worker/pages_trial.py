@@ -23,7 +23,7 @@ LOGITS_TOLERANCE = 0.02  # of the largest; a wrong cache is off by far more, a r
 
 def refusal(templates: Sequence[Any]) -> str:
     """Why caches of these classes cannot be cut into blocks; empty if they can."""
-    windows: set[int] = set()
+    windows: set[tuple[int, int]] = set()
     for leaf in leaves(templates):
         name, kind = type(leaf).__name__, KINDS.get(type(leaf))
         if kind is None:
@@ -31,9 +31,10 @@ def refusal(templates: Sequence[Any]) -> str:
         if reason := kind.refusal(leaf):
             return f"it uses {name}, which cannot be cut into blocks: {reason}"
         if kind.entry == "window":
-            windows.add(kind.reach(leaf))
+            windows.add((kind.reach(leaf), kind.pad))
     if len(windows) > 1:
-        return f"its layers have windows of several lengths: {sorted(windows)}"
+        lengths = sorted(reach for reach, _ in windows)
+        return f"its layers have windows of several lengths: {lengths}"
     return ""
 
 
