@@ -23,7 +23,7 @@ from mlx_lm.utils import load_model
 from omlxd.errors import OmlxError
 from omlxd.ipc.messages import LiveSettings, LoadSettings
 from omlxd.worker.lm import LmEngine, load_engine
-from omlxd.worker.ports import EngineStats, ResolvedSampling, RowJob, RowUsage, TokenOut
+from omlxd.worker.ports import CacheFrame, EngineStats, ResolvedSampling, RowJob, RowUsage, TokenOut
 
 PROMPT_TOKENS = 64
 OUTPUT_TOKENS = 40
@@ -49,6 +49,9 @@ class Recorder:
         raise SystemExit(f"{request_id}: {error}")
 
     def on_stats(self, stats: EngineStats) -> None:
+        pass
+
+    def on_cache(self, frame: CacheFrame) -> None:
         pass
 
 

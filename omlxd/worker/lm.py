@@ -1,6 +1,6 @@
 """The engine of language models: one thread that owns every MLX call of one model.
 
-`load_engine` returns at once. The engine takes `submit`, `cancel` and `configure` from the first
+`load_engine` returns at once. The engine takes `submit`, `cancel` and the rest from the first
 moment (queued until the weights are in), `facts` tells how the load ended, `ended` how the thread
 ended. The thread ends on `stop()`, on a failed load, and when the model itself is broken.
 """
@@ -12,18 +12,23 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
+from pathlib import Path
 
 import mlx.core as mx
 
-from omlxd.ipc.messages import LiveSettings, LoadSettings
+from omlxd.ipc.messages import CacheCommand, LiveSettings, LoadSettings
 from omlxd.sched.scheduler import Bounds, Scheduler
 from omlxd.worker.generators import BatchLane
 from omlxd.worker.lanes import Lane
 from omlxd.worker.limits import Limits, apply_limits, decide_limits, recommended_bytes
 from omlxd.worker.lm_load import Abilities, Loaded, load_weights, probe_abilities
 from omlxd.worker.lm_solo import SoloLane
-from omlxd.worker.loop import Cancel, Configure, EngineLoop, Inbox, Stop, Submit
+from omlxd.worker.loop import Cancel, Configure, EngineLoop, Inbox, Later, Stop, Submit
+from omlxd.worker.namespace import namespace
+from omlxd.worker.pages import Pages
 from omlxd.worker.ports import EngineFacts, EngineListener, LoadError, RowJob
+from omlxd.worker.prefix_cache import PrefixCache
+from omlxd.worker.prefixes import NoPrefixes, Prefixes
 
 METAL_STEP_TOKENS = 2048
 CPU_STEP_TOKENS = 256  # longer steps are slower there
@@ -50,6 +55,9 @@ class LmEngine:
 
     def configure(self, live: LiveSettings) -> None:
         self._inbox.put(Configure(live))
+
+    def command_cache(self, command: CacheCommand) -> None:
+        self._inbox.put(command)
 
     def stop(self) -> None:
         """End the thread after its present step and wait for it; running rows get no event."""
@@ -78,13 +86,17 @@ class LmEngine:
     def _serve(self) -> None:
         loaded = load_weights(self._load)
         abilities = probe_abilities(loaded.model)
+        pages = Pages.inspect(loaded.model)
         shell = _Shell(loaded, abilities)
-        bounds = shell.bounds(self._live)
+        scheduler = Scheduler(shell.bounds(self._live), abilities.cost)
+        prefixes = self._open_prefixes(pages, scheduler)
+        prefixes.configure(self._live)
         loop = EngineLoop(
             inbox=self._inbox,
-            scheduler=Scheduler(bounds, abilities.cost),
+            scheduler=scheduler,
             make_lane=shell.make_lane,
             bounds=shell.bounds,
+            prefixes=prefixes,
             vocabulary=abilities.vocabulary,
             listener=self._listener,
             device=shell,
@@ -96,10 +108,30 @@ class LmEngine:
                 batches=abilities.batches,
                 batch_reason=abilities.batch_reason,
                 kv_bytes_per_token=abilities.cost.bytes_per_token,
-                prefix_reuse_reason="not in this version",
+                prefix_reuse=isinstance(pages, Pages),
+                prefix_reuse_reason=pages if isinstance(pages, str) else "",
             )
         )
-        loop.run()
+        try:
+            loop.run()
+        finally:
+            prefixes.close()
+
+    def _open_prefixes(self, pages: Pages | str, scheduler: Scheduler) -> Prefixes:
+        load = self._load
+        if isinstance(pages, str):
+            return NoPrefixes(self._listener.on_cache)
+        name = namespace(Path(load.path), block_tokens=load.block_tokens)
+        return PrefixCache(
+            pages,
+            layout=pages.layout(load.block_tokens),
+            namespace=name,
+            cold_folder=Path(load.cold_dir) / name.hex() if load.cold_dir else None,
+            post=lambda act: self._inbox.put(Later(act)),
+            send=self._listener.on_cache,
+            prefill_token_s=lambda: scheduler.pace.token_s,
+            clock=time.monotonic,
+        )
 
 
 class _Shell:
@@ -118,7 +150,8 @@ class _Shell:
             share_bytes=share, weights_bytes=weights, recommended_bytes=recommended_bytes()
         )
         apply_limits(self._limits)
-        budget = max(0, share - weights - (self._limits.cache or 0)) if share else None
+        taken = weights + (self._limits.cache or 0) + live.hot_bytes
+        budget = max(0, share - taken) if share else None
         return Bounds(
             max_rows=live.max_concurrent_requests if self._abilities.batches else 1,
             prefill_cap=live.prefill_step_tokens or self._step_tokens,

@@ -1,22 +1,25 @@
 """The engine thread's loop: take commands, schedule, step, emit.
 
 It owns every row's job and output. It blocks on the inbox while nothing runs and looks into it
-between steps otherwise. It knows no MLX: lanes step, the scheduler decides.
+between steps otherwise. It knows no MLX: lanes step, the scheduler decides, `reuse` knows what of
+a row need not be run.
 """
 
 from __future__ import annotations
 
 import queue
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from omlxd.errors import EngineFailed, OmlxError, RequestInvalid
-from omlxd.ipc.messages import LiveSettings
+from omlxd.ipc.messages import CacheCommand, LiveSettings, PrefixMatch
 from omlxd.sched.rows import RowKey, RowSpec
 from omlxd.sched.scheduler import Bounds, Insertion, LaneStep, Scheduler
 from omlxd.worker.lanes import Device, Drawn, Lane, StepFault, StepOutcome
 from omlxd.worker.ports import EngineListener, EngineStats, RowJob, RowUsage, TokenOut
+from omlxd.worker.prefixes import Prefixes
+from omlxd.worker.reuse import Reuse
 
 STATS_INTERVAL_S = 1.0
 FAULTS_IN_A_ROW = 3  # broken steps without a good one between: it is the model, not the requests
@@ -39,11 +42,18 @@ class Configure:
 
 
 @dataclass(frozen=True, slots=True)
+class Later:
+    """Another thread has this to be done on the engine's."""
+
+    act: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     pass
 
 
-Command = Submit | Cancel | Configure | Stop
+Command = Submit | Cancel | Configure | CacheCommand | Later | Stop
 Inbox = queue.SimpleQueue[Command]
 
 
@@ -56,8 +66,13 @@ class _Run:
     """One row from its submission to its end."""
 
     job: RowJob
-    output: list[int] = field(default_factory=list)
+    tokens: list[int]  # prompt and output
     max_tokens: int = 0  # set at insertion
+    usage: RowUsage | None = None  # set at its first insertion
+
+    @property
+    def drawn(self) -> int:
+        return len(self.tokens) - len(self.job.prompt)
 
 
 @dataclass(slots=True)
@@ -79,6 +94,7 @@ class EngineLoop:
         scheduler: Scheduler,
         make_lane: Callable[[int], Lane],
         bounds: Callable[[LiveSettings], Bounds],
+        prefixes: Prefixes,
         vocabulary: int,
         listener: EngineListener,
         device: Device,
@@ -88,6 +104,8 @@ class EngineLoop:
         self._scheduler = scheduler
         self._make_lane = make_lane
         self._bounds = bounds
+        self._prefixes = prefixes
+        self._reuse = Reuse(prefixes, scheduler)
         self._vocabulary = vocabulary
         self._listener = listener
         self._device = device
@@ -103,14 +121,20 @@ class EngineLoop:
         """Return on Stop; raise EngineBroken, after every request has been failed."""
         while self._take_commands():
             self._pass()
+        self._reuse.close()
 
     # ------------------------------------------------------------------ commands
 
     def _take_commands(self) -> bool:
         """Everything that has come in; waits for the first if there is nothing to run."""
-        if self._scheduler.is_idle:
-            self._rest()
-            if not self._apply(self._inbox.get()):
+        while not self._scheduler.has_work:
+            if self._scheduler.is_idle:
+                self._rest()
+            try:
+                command = self._inbox.get(timeout=self._prefixes.report(self._clock()))
+            except queue.Empty:
+                continue  # there is something to report
+            if not self._apply(command):
                 return False
         while True:
             try:
@@ -130,6 +154,12 @@ class EngineLoop:
                 self._forget(request_id, index)
             case Configure(live):
                 self._scheduler.configure(self._bounds(live))
+                self._prefixes.configure(live)
+            case CacheCommand():
+                self._prefixes.command(command)
+            case Later(act):
+                act()
+                self._reuse.release_arrived()
         return True
 
     def _submit(self, rows: Sequence[RowJob]) -> None:
@@ -141,10 +171,12 @@ class EngineLoop:
         specs = []
         for job in rows:
             key = RowKey(job.request_id, job.index)
-            self._runs[key] = _Run(job)
+            self._runs[key] = _Run(job, list(job.prompt))
             specs.append(RowSpec(key=key, prompt_tokens=len(job.prompt), max_tokens=job.max_tokens))
         self._unscheduled.add(request_id)
         self._scheduler.submit(specs)
+        for spec in specs:
+            self._reuse.submitted(spec.key, self._runs[spec.key].tokens)
 
     def _invalid(self, job: RowJob) -> RequestInvalid | None:
         """Token ids outside the vocabulary would read and write outside the model's arrays."""
@@ -162,6 +194,7 @@ class EngineLoop:
         for key in [key for key in self._runs if key.request_id == request_id]:
             if index in (None, key.index):
                 del self._runs[key]
+                self._reuse.forget(key)
         if not any(key.request_id == request_id for key in self._runs):
             self._unscheduled.discard(request_id)
 
@@ -172,7 +205,7 @@ class EngineLoop:
     # ------------------------------------------------------------------ one pass
 
     def _pass(self) -> None:
-        if self._scheduler.is_idle:
+        if not self._scheduler.has_work:
             return  # the command left nothing to do
         if self._rested:
             self._rested, self._rates = False, _Rates(self._clock())
@@ -180,12 +213,14 @@ class EngineLoop:
         for request_id, error in plan.refuse:
             self._fail(request_id, error)
         for removal in plan.remove:
+            self._reuse.leaving(removal.key, comes_back=removal.preempted)
             self._lane(removal.lane).remove([removal.key])
         for insertion in plan.insert:
             self._insert(insertion)
         for step in plan.steps:
             self._step(step)
         now = self._clock()
+        self._prefixes.report(now)
         if now - self._rates.since >= STATS_INTERVAL_S:
             self._report(now)
 
@@ -193,10 +228,17 @@ class EngineLoop:
         run = self._runs.get(insertion.key)
         if run is None:
             return  # another row of its request failed in this very pass
-        request_id = insertion.key.request_id
+        key, lane = insertion.key, self._lane(insertion.lane)
+        begin = self._reuse.start(key, lambda: lane.read(key))
+        if begin is None:
+            return  # it waits for its prefix
+        start, match = begin
+        self._scheduler.row_progressed(key, start.computed_tokens)
+        request_id = key.request_id
         run.max_tokens = insertion.max_tokens
+        run.usage = run.usage or _usage(run, match)
         try:
-            self._lane(insertion.lane).insert(run.job, run.output)
+            lane.insert(run.job, run.tokens[len(run.job.prompt) :], start)
         except Exception as error:
             self._fail(request_id, _engine_failed(error))
             return
@@ -225,6 +267,9 @@ class EngineLoop:
                 self._scheduler.row_progressed(progress.key, progress.computed_tokens)
         self._rates.prefill_tokens += outcome.prefill_tokens
         self._emit(outcome)
+        if outcome.fault is not None:
+            self._reuse.broke(outcome.fault.suspects)
+        self._reuse.after_step(outcome)
         for key, error in outcome.failed:
             if key in self._runs:
                 self._fail(key.request_id, _engine_failed(error))
@@ -239,22 +284,24 @@ class EngineLoop:
             if run is None or drawn.key in failing:
                 continue
             tokens.append(self._take(run, drawn))
-            if len(run.output) == 1:
-                prompts_done.append(_usage(drawn.key, run))
+            if run.drawn == 1:
+                assert run.usage is not None
+                prompts_done.append(run.usage)
         self._rates.decode_tokens += len(tokens)
         if tokens:
             self._listener.on_tokens(tokens, prompts_done)
 
     def _take(self, run: _Run, drawn: Drawn) -> TokenOut:
-        run.output.append(drawn.token)
+        run.tokens.append(drawn.token)
         self._scheduler.row_drew(drawn.key)
         finish: Literal["stop", "length"] | None = None
         if drawn.token in run.job.stop_tokens:
             finish = "stop"
-        elif len(run.output) >= run.max_tokens:
+        elif run.drawn >= run.max_tokens:
             finish = "length"
         if finish is not None:
             self._scheduler.row_ended(drawn.key)
+            self._reuse.forget(drawn.key)
             del self._runs[drawn.key]
         return TokenOut(
             drawn.key.request_id, drawn.key.index, drawn.token, finish, drawn.logprob, drawn.top
@@ -309,8 +356,16 @@ class EngineLoop:
         self._rates = _Rates(now)
 
 
-def _usage(key: RowKey, run: _Run) -> RowUsage:
-    return RowUsage(key.request_id, key.index, computed=len(run.job.prompt))
+def _usage(run: _Run, match: PrefixMatch | None) -> RowUsage:
+    ram, ssd = (match.ram, match.ssd) if match is not None else (0, 0)
+    return RowUsage(
+        run.job.request_id,
+        run.job.index,
+        cached_ram=ram,
+        cached_ssd=ssd,
+        computed=len(run.job.prompt) - ram - ssd,
+        match=match,
+    )
 
 
 def _engine_failed(error: Exception) -> EngineFailed:

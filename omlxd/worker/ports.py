@@ -13,7 +13,18 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from omlxd.errors import OmlxError
-from omlxd.ipc.messages import LiveSettings, LoadSettings, RowStats
+from omlxd.ipc.messages import (
+    CacheCommand,
+    CacheDone,
+    CacheEvicted,
+    CacheReport,
+    LiveSettings,
+    LoadSettings,
+    PrefixMatch,
+    RowStats,
+)
+
+CacheFrame = CacheReport | CacheEvicted | CacheDone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +80,7 @@ class RowUsage:
     cached_ram: int = 0
     cached_ssd: int = 0
     computed: int = 0
+    match: PrefixMatch | None = None  # where there is a prefix cache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +123,10 @@ class EngineListener(Protocol):
 
     def on_stats(self, stats: EngineStats) -> None: ...
 
+    def on_cache(self, frame: CacheFrame) -> None:
+        """What the daemon is to be told of the prefix cache, as it is."""
+        ...
+
 
 class Engine(Protocol):
     """One model under continuous batching. All methods are thread-safe and never block."""
@@ -124,6 +140,10 @@ class Engine(Protocol):
         ...
 
     def configure(self, live: LiveSettings) -> None: ...
+
+    def command_cache(self, command: CacheCommand) -> None:
+        """Answered by a `CacheDone` through `on_cache`, once the weights are in."""
+        ...
 
 
 class LoadError(Exception):

@@ -19,6 +19,10 @@ from dataclasses import dataclass
 
 from omlxd.errors import EngineFailed, ModelUnavailable, OmlxError
 from omlxd.ipc.messages import (
+    CacheCommand,
+    CacheDone,
+    CacheEvicted,
+    CacheReport,
     Cancel,
     Configure,
     Event,
@@ -39,6 +43,7 @@ from omlxd.ipc.messages import (
 )
 from omlxd.worker.accept import AcceptedRequest, accept, served_window
 from omlxd.worker.ports import (
+    CacheFrame,
     EngineFactory,
     EngineFacts,
     EngineRun,
@@ -91,7 +96,7 @@ class _EngineEnded:
 
 
 _FromEngine = _Scheduled | _Tokens | _RequestFailed
-_Input = ToWorker | _FromEngine | _AcceptDone | _WeightsIn | _EngineEnded | EngineStats
+_Input = ToWorker | _FromEngine | _AcceptDone | _WeightsIn | _EngineEnded | EngineStats | CacheFrame
 
 
 class TextSide:
@@ -133,6 +138,9 @@ class TextSide:
     def on_stats(self, stats: EngineStats) -> None:
         self._inbox.put(stats)
 
+    def on_cache(self, frame: CacheFrame) -> None:
+        self._inbox.put(frame)
+
     # ---------------------------------------------------------------- the text thread
 
     def run(self) -> int:
@@ -172,13 +180,15 @@ class TextSide:
                 return self._on_engine_ended(item)
             case EngineStats():
                 self._send_now(_stats(item))
-            case Submit() | Cancel() | Configure():
+            case CacheReport() | CacheEvicted() | CacheDone():
+                self._send_now(item)
+            case Submit() | Cancel() | Configure() | CacheCommand():
                 self._on_daemon(item)
             case _:
                 self._on_request(item)
         return None
 
-    def _on_daemon(self, item: Submit | Cancel | Configure) -> None:
+    def _on_daemon(self, item: Submit | Cancel | Configure | CacheCommand) -> None:
         requests = self._requests
         match item:
             case Submit() if requests is None:
@@ -188,6 +198,10 @@ class TextSide:
                 self._events += requests.submit(item.request)
             case Cancel() if requests is not None:
                 requests.cancel(item.request_id)
+            case CacheCommand() if self._engine is None:
+                self._send_now(CacheDone(item.command_id, 0, 0))  # no model, nothing kept
+            case CacheCommand() if self._engine is not None:
+                self._engine.command_cache(item)
             case Configure():
                 self._live = item.live
                 if requests is not None:

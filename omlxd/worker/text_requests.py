@@ -208,7 +208,8 @@ def _completed(request_id: str, request: _Request) -> Completed:
         computed=paid.computed,
     )
     scheduled_at = request.accepted_at if request.scheduled_at is None else request.scheduled_at
-    return Completed(request_id, usage, queue_ms=(scheduled_at - request.accepted_at) * 1000)
+    queue_ms = (scheduled_at - request.accepted_at) * 1000
+    return Completed(request_id, usage, queue_ms=queue_ms, match=paid.match)
 
 
 def _failed(request_id: str, error: OmlxError) -> Failed:

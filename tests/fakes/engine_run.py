@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from omlxd.ipc.messages import LiveSettings, LoadSettings
+from omlxd.ipc.messages import CacheCommand, LiveSettings, LoadSettings
 from omlxd.worker.ports import EngineFacts, EngineListener, RowJob
 
 FACTS = EngineFacts(weights_bytes=1000, batches=True, kv_bytes_per_token=8)
@@ -21,6 +21,7 @@ class FakeEngine:
     submitted: list[Sequence[RowJob]] = field(default_factory=list)
     cancelled: list[tuple[str, int | None]] = field(default_factory=list)
     live: LiveSettings | None = None
+    commands: list[CacheCommand] = field(default_factory=list)
     is_stopped: bool = False
 
     def submit(self, rows: Sequence[RowJob]) -> None:
@@ -31,6 +32,9 @@ class FakeEngine:
 
     def configure(self, live: LiveSettings) -> None:
         self.live = live
+
+    def command_cache(self, command: CacheCommand) -> None:
+        self.commands.append(command)
 
     def stop(self) -> None:
         self.is_stopped = True

@@ -10,6 +10,7 @@ import pytest
 
 from omlxd.ipc.messages import LiveSettings
 from omlxd.worker.generators import BatchLane
+from omlxd.worker.lanes import Start
 from omlxd.worker.lm_load import probe_abilities
 from omlxd.worker.ports import RowJob
 from tests.support.engine import EngineRig, loaded, make_llama4, solo
@@ -80,12 +81,12 @@ def spy_on_insertions(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     lanes: list[BatchLane] = []
     insert = BatchLane.insert
 
-    def spied(self: BatchLane, job: RowJob, output: Sequence[int]) -> None:
+    def spied(self: BatchLane, job: RowJob, output: Sequence[int], *start: Start) -> None:
         if job.request_id != "probe":
             if self not in lanes:
                 lanes.append(self)
             inserted.append((lanes.index(self), len(output)))
-        insert(self, job, output)
+        insert(self, job, output, *start)
 
     monkeypatch.setattr(BatchLane, "insert", spied)
     return inserted

@@ -12,6 +12,7 @@ from omlxd.errors import OmlxError
 from omlxd.ipc.messages import LiveSettings, LoadSettings
 from omlxd.worker.lm import LmEngine, load_engine
 from omlxd.worker.ports import (
+    CacheFrame,
     EngineStats,
     ResolvedSampling,
     RowJob,
@@ -52,18 +53,19 @@ TINY_LLAMA4: dict[str, Any] = {
 class EngineRig:
     """Implements `EngineListener`; a context manager that stops the engine at its end."""
 
-    def __init__(self, model: Path, live: LiveSettings | None = None) -> None:
+    def __init__(self, model: Path, live: LiveSettings | None = None, **load: Any) -> None:
         self.scheduled: list[str] = []
         self.tokens: list[TokenOut] = []
         self.usages: list[RowUsage] = []
         self.failed: dict[str, OmlxError] = {}
         self.stats: list[EngineStats] = []
+        self.cache_frames: list[CacheFrame] = []
         self.threads: set[int] = set()
         self.on_token: Callable[[TokenOut], None] = lambda token: None
         self._ended: set[tuple[str, int]] = set()
         self._changed = threading.Condition()
-        load = LoadSettings(model_id=model.name, path=str(model), kind="llm")
-        self.engine: LmEngine = load_engine(load, live or LiveSettings(), self)
+        settings = LoadSettings(model_id=model.name, path=str(model), kind="llm", **load)
+        self.engine: LmEngine = load_engine(settings, live or LiveSettings(), self)
 
     def __enter__(self) -> EngineRig:
         return self
@@ -141,6 +143,11 @@ class EngineRig:
     def on_stats(self, stats: EngineStats) -> None:
         with self._changed:
             self.stats.append(stats)
+            self._changed.notify_all()
+
+    def on_cache(self, frame: CacheFrame) -> None:
+        with self._changed:
+            self.cache_frames.append(frame)
             self._changed.notify_all()
 
 

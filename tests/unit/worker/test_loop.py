@@ -11,7 +11,15 @@ from omlxd.ipc.messages import LiveSettings
 from omlxd.sched.footprint import KvCost
 from omlxd.sched.scheduler import Bounds, Scheduler
 from omlxd.worker.loop import Cancel, Configure, EngineBroken, EngineLoop, Inbox, Stop, Submit
-from omlxd.worker.ports import EngineStats, ResolvedSampling, RowJob, RowUsage, TokenOut
+from omlxd.worker.ports import (
+    CacheFrame,
+    EngineStats,
+    ResolvedSampling,
+    RowJob,
+    RowUsage,
+    TokenOut,
+)
+from omlxd.worker.prefixes import NoPrefixes
 from tests.fakes.fake_lane import (
     BREAKS_DECODE,
     BREAKS_INSERT,
@@ -41,6 +49,7 @@ class Rig:
         self.usages: list[RowUsage] = []
         self.failed: dict[str, OmlxError] = {}
         self.stats: list[EngineStats] = []
+        self.cache_frames: list[CacheFrame] = []
         self.on_step: Callable[[], None] = lambda: None
         self.on_report: Callable[[], None] = lambda: None
         self.ends_left = 1 << 30
@@ -50,6 +59,7 @@ class Rig:
             scheduler=Scheduler(bounds, KvCost(per_token=1)),
             make_lane=self.make_lane,
             bounds=lambda live: Bounds(max_rows=live.max_concurrent_requests, prefill_cap=cap),
+            prefixes=NoPrefixes(self.on_cache),
             vocabulary=VOCABULARY,
             listener=self,
             device=self.device,
@@ -114,6 +124,9 @@ class Rig:
     def on_stats(self, stats: EngineStats) -> None:
         self.stats.append(stats)
         self.on_report()
+
+    def on_cache(self, frame: CacheFrame) -> None:
+        self.cache_frames.append(frame)
 
     def _count(self, ends: int) -> None:
         self.ends_left -= ends
