@@ -32,6 +32,8 @@ COMMANDS = {
     "wait": "wait:wait",
     "events": "events:events",
     "logs": "logs:logs",
+    "cache": "cache:cache",
+    "why": "why:why",
     "chat": "chat:chat",
     "completion": "completion:completion",
 }

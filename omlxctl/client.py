@@ -50,14 +50,17 @@ class Client:
         self._timeout_s = timeout_s
         self._skew_told = False
 
-    def call(self, method: str, path: str, body: Any = None) -> bytes:
-        """The body of a 2xx answer; other answers are raised."""
-        connection = self._connect(self._timeout_s)
+    def call(
+        self, method: str, path: str, body: Any = None, *, timeout_s: float | None = None
+    ) -> bytes:
+        """The body of a 2xx answer; other answers are raised. `timeout_s` for slow commands."""
+        timeout_s = timeout_s or self._timeout_s
+        connection = self._connect(timeout_s)
         try:
             return self._exchange(connection, method, path, body).read()
         except TimeoutError as error:
             raise CtlError(
-                f"omlxd did not answer {method} {path} within {self._timeout_s:g} s",
+                f"omlxd did not answer {method} {path} within {timeout_s:g} s",
                 exit_code=exits.TIMED_OUT,
                 hint="its log says what it is doing: omlxctl logs",
             ) from error
@@ -69,11 +72,13 @@ class Client:
     def get(self, path: str, shape: type[T]) -> T:
         return decode(self.call("GET", path), shape)
 
-    def lines(self, path: str, *, deadline: float | None = None) -> Iterator[bytes]:
+    def lines(
+        self, path: str, *, method: str = "GET", body: Any = None, deadline: float | None = None
+    ) -> Iterator[bytes]:
         """JSON lines as they come; raises TimeoutError at `deadline` (monotonic clock)."""
         connection = self._connect(_left(deadline))
         try:
-            response = self._exchange(connection, "GET", path, None)
+            response = self._exchange(connection, method, path, body)
             rest = b""
             # read1 and not readline, which takes a connection that is cut for the end.
             while data := response.read1(_CHUNK_BYTES):
@@ -85,7 +90,7 @@ class Client:
         except TimeoutError:
             raise
         except (OSError, http.client.HTTPException) as error:
-            raise self._disconnected("GET", path, error) from error
+            raise self._disconnected(method, path, error) from error
         finally:
             connection.close()
 

@@ -9,20 +9,20 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, TypeVar
 
-import msgspec
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from omlxd import __version__
+from omlxd.control import cache_routes
 from omlxd.control.lookup import find_model
 from omlxd.control.ports import Control
+from omlxd.control.respond import as_json, as_lines, body, flag
 from omlxd.control.wire import (
     ErrorBody,
     Event,
@@ -41,7 +41,6 @@ from omlxd.errors import (
     SpecInvalid,
 )
 
-T = TypeVar("T")
 Endpoint = Callable[[Control, Request], Awaitable[Response]]
 
 
@@ -66,72 +65,72 @@ def create_control_app(control: Control) -> ASGIApp:
 
 
 async def _status(control: Control, request: Request) -> Response:
-    if _flag(request, "watch"):
-        return _stream(control.follow_status())
-    return _json(control.status())
+    if flag(request, "watch"):
+        return as_lines(control.follow_status())
+    return as_json(control.status())
 
 
 async def _version(control: Control, request: Request) -> Response:
-    return _json(VersionInfo(version=__version__))
+    return as_json(VersionInfo(version=__version__))
 
 
 async def _models(control: Control, request: Request) -> Response:
-    return _json(ModelList(models=control.status().models))
+    return as_json(ModelList(models=control.status().models))
 
 
 async def _model(control: Control, request: Request) -> Response:
-    return _json(find_model(control.status().models, request.path_params["id"]))
+    return as_json(find_model(control.status().models, request.path_params["id"]))
 
 
 async def _requests(control: Control, request: Request) -> Response:
-    return _json(RequestList(requests=control.requests()))
+    return as_json(RequestList(requests=control.requests()))
 
 
 async def _config(control: Control, request: Request) -> Response:
-    return _json(control.config_view())
+    return as_json(control.config_view())
 
 
 async def _events(control: Control, request: Request) -> Response:
-    return _stream(_past_events(control, follow=_flag(request, "follow")))
+    return as_lines(_past_events(control, follow=flag(request, "follow")))
 
 
 async def _metrics(control: Control, request: Request) -> Response:
     return Response(control.metrics(), media_type=CONTENT_TYPE_LATEST)
 
 
-async def _cache(control: Control, request: Request) -> Response:
-    raise NotFound("GET /v1/cache is not in this version of omlxd")
-
-
 # ------------------------------------------------------------------ writes
 
 
 async def _load(control: Control, request: Request) -> Response:
-    return _json(await control.load(request.path_params["id"]))
+    return as_json(await control.load(request.path_params["id"]))
 
 
 async def _unload(control: Control, request: Request) -> Response:
-    return _json(await control.unload(request.path_params["id"]))
+    return as_json(await control.unload(request.path_params["id"]))
 
 
 async def _settings(control: Control, request: Request) -> Response:
-    return _json(await control.patch_settings(await _body(request, SettingsPatch)))
+    return as_json(await control.patch_settings(await body(request, SettingsPatch)))
 
 
 async def _plan(control: Control, request: Request) -> Response:
-    body = await _body(request, PlanRequest)
-    return _json(await control.plan(body.text, body.file))
+    asked = await body(request, PlanRequest)
+    return as_json(await control.plan(asked.text, asked.file))
 
 
 async def _reload(control: Control, request: Request) -> Response:
-    return _json(await control.reload())
+    return as_json(await control.reload())
 
 
 # Sorted, so that a path and its method are found at a glance; a test holds the order.
 # `{id}` is percent-encoded by the caller and may hold a slash.
 HANDLERS: dict[tuple[str, str], Endpoint] = {
     ("/metrics", "GET"): _metrics,
-    ("/v1/cache", "GET"): _cache,
+    ("/v1/cache", "GET"): cache_routes.stats,
+    ("/v1/cache/clear", "POST"): cache_routes.clear,
+    ("/v1/cache/entries", "GET"): cache_routes.entries,
+    ("/v1/cache/gc", "POST"): cache_routes.collect,
+    ("/v1/cache/verify", "POST"): cache_routes.verify,
     ("/v1/config", "GET"): _config,
     ("/v1/events", "GET"): _events,
     ("/v1/models", "GET"): _models,
@@ -141,6 +140,7 @@ HANDLERS: dict[tuple[str, str], Endpoint] = {
     ("/v1/plan", "POST"): _plan,
     ("/v1/reload", "POST"): _reload,
     ("/v1/requests", "GET"): _requests,
+    ("/v1/requests/{id}/why", "GET"): cache_routes.why,
     ("/v1/settings", "PATCH"): _settings,
     ("/v1/status", "GET"): _status,
     ("/v1/version", "GET"): _version,
@@ -174,32 +174,6 @@ async def _past_events(control: Control, *, follow: bool) -> AsyncIterator[Event
         first.cancel()
 
 
-def _flag(request: Request, name: str) -> bool:
-    value = request.query_params.get(name, "0")
-    if value not in ("0", "1"):
-        raise RequestInvalid(f"{name}={value} is not understood; use {name}=1 or {name}=0")
-    return value == "1"
-
-
-async def _body(request: Request, shape: type[T]) -> T:
-    try:
-        return msgspec.json.decode(await request.body(), type=shape)
-    except msgspec.DecodeError as error:
-        raise RequestInvalid(f"{request.method} {request.url.path}: {error}") from error
-
-
-def _json(value: Any, *, status: int = 200) -> Response:
-    return Response(msgspec.json.encode(value), status, media_type="application/json")
-
-
-def _stream(values: AsyncIterator[Any]) -> Response:
-    async def lines() -> AsyncIterator[bytes]:
-        async for value in values:
-            yield msgspec.json.encode(value) + b"\n"
-
-    return StreamingResponse(lines(), media_type="application/x-ndjson")
-
-
 def _bind(endpoint: Endpoint, control: Control) -> Callable[[Request], Awaitable[Response]]:
     async def bound(request: Request) -> Response:
         return await endpoint(control, request)
@@ -213,7 +187,7 @@ def _bind(endpoint: Endpoint, control: Control) -> Callable[[Request], Awaitable
 async def _refuse(request: Request, error: Exception) -> Response:
     assert isinstance(error, OmlxError)
     problems = list(error.problems) if isinstance(error, SpecInvalid) else []
-    answer = _json(ErrorBody(error.code, error.message, problems), status=error.status)
+    answer = as_json(ErrorBody(error.code, error.message, problems), status=error.status)
     if error.retry_after_s is not None:
         answer.headers["retry-after"] = str(math.ceil(error.retry_after_s))
     return answer
@@ -230,7 +204,7 @@ async def _refuse_http(request: Request, error: Exception) -> Response:
 async def _refuse_unexpected(request: Request, error: Exception) -> Response:
     """Our own bug; starlette raises it again after this answer, so it reaches the log."""
     what = f"{request.method} {request.url.path}: {type(error).__name__}: {error}"
-    return _json(ErrorBody(OmlxError.code, what), status=OmlxError.status)
+    return as_json(ErrorBody(OmlxError.code, what), status=OmlxError.status)
 
 
 class _Door:

@@ -5,6 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Protocol
 
+from omlxd.control.cache_wire import (
+    CacheCleared,
+    CacheCollected,
+    CacheEntries,
+    CacheStats,
+    RequestWhy,
+    VerifyProgress,
+)
 from omlxd.control.wire import (
     Accepted,
     ConfigView,
@@ -16,11 +24,40 @@ from omlxd.control.wire import (
 )
 
 
+class CacheControl(Protocol):
+    """The prefix cache. A `model` is a name as clients may use it; "" means everything."""
+
+    def stats(self) -> CacheStats: ...
+
+    def why(self, request_id: str) -> RequestWhy:
+        """What the cache did for one of the last requests; raises NotFound."""
+        ...
+
+    async def entries(self) -> CacheEntries:
+        """What is on disk, counted now. Raises ModelUnavailable without a cold tier."""
+        ...
+
+    def verify(self, model: str) -> AsyncIterator[VerifyProgress]:
+        """Read every entry on disk and remove bad ones; the last progress is the result."""
+        ...
+
+    async def collect(self) -> CacheCollected:
+        """Count, evict what is too much and remove leftovers, now."""
+        ...
+
+    async def clear(self, model: str) -> CacheCleared:
+        """Forget everything, in memory and on disk."""
+        ...
+
+
 class Control(Protocol):
     """Reads answer from the last published state; writes go through the one writer.
 
     Writes raise OmlxError (ModelNotFound, Conflict, SpecInvalid …).
     """
+
+    @property
+    def cache(self) -> CacheControl: ...
 
     def status(self) -> Status: ...
 

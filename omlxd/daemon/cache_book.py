@@ -21,7 +21,6 @@ class CacheBook:
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self.reports: dict[ModelId, CacheReport] = {}
-        self.namespaces: dict[str, ModelId] = {}  # every namespace that was reported
         self.written_bytes = 0  # to the cold tier, by all workers there have been
         self.on_written: Callable[[], None] = _nobody  # wired by the daemon
         self._command_ids = itertools.count(1)
@@ -47,7 +46,6 @@ class CacheBook:
     def _reported(self, model: ModelId, report: CacheReport) -> None:
         before = self.reports.get(model)
         self.reports[model] = report
-        self.namespaces[report.namespace] = model
         written = report.written_bytes - (before.written_bytes if before else 0)
         if written > 0:
             self.written_bytes += written
@@ -87,8 +85,9 @@ class CacheBook:
         return {model: r.degraded for model, r in self.reports.items() if r.degraded}
 
     @property
-    def namespaces_in_use(self) -> frozenset[str]:
-        return frozenset(report.namespace for report in self.reports.values())
+    def namespaces(self) -> dict[str, ModelId]:
+        """Of the engines that have a worker."""
+        return {report.namespace: model for model, report in self.reports.items()}
 
     @property
     def hot_bytes(self) -> int:

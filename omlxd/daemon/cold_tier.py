@@ -84,7 +84,7 @@ class ColdTier:
                 now=now,
                 settings=self.settings,
                 written=self._book.written_bytes,
-                in_use=self._book.namespaces_in_use,
+                in_use=frozenset(self._book.namespaces),
                 probe=is_due or thorough or not self.view.dir,
                 thorough=thorough,
             )

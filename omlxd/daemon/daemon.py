@@ -33,6 +33,7 @@ from omlxd.daemon.gateway import RequestGateway, Ticket
 from omlxd.daemon.journal import Journal
 from omlxd.daemon.listeners import Listener, Listeners, bind_unix, serve
 from omlxd.daemon.memory import default_limit, ram_bytes
+from omlxd.daemon.namespaces import NamespaceNames
 from omlxd.daemon.probe import probe_memory
 from omlxd.daemon.scanner import Scanner, scan_inputs
 from omlxd.daemon.service import ControlService
@@ -76,6 +77,7 @@ class Daemon:
         self.controller.fleet = Fleet(self.controller, Supervisor)
         ram = ram_bytes()
         self._host = Host(ram_bytes=ram, default_limit_bytes=default_limit(ram))
+        self.names = NamespaceNames(home / "state" / "namespaces.json")
         self._figures = FiguresStore(home / "state" / "figures.json")
         self._settings = ServerSettings()
         self._files = asyncio.Lock()  # one reading or writing of the files at a time
@@ -243,10 +245,14 @@ class Daemon:
             cold_tier(self.cold.view, self.controller.cache.degraded),
         )
         self.conditions.update(self.controller, self.catalog, extra)
+        self.names.learn(self.controller.cache.namespaces)
         self.service.notify()
 
     def _cold_looked(self) -> None:
         self.controller.cold_dir = self.cold.view.dir
+        if self.cold.view.tidied is not None:
+            in_use = self.controller.cache.namespaces.keys()
+            self.names.forget(self.cold.view.tidied.namespaces | in_use)
         self.controller.wake()
 
     def _measured(self, model: ModelId, footprint: int, loaded: Loaded) -> None:

@@ -15,6 +15,7 @@ from typing import Literal, Protocol
 
 from omlxd.api.ports import Readiness, RequestRecord, ServedModel, ServerSettings
 from omlxd.control.wire import RequestStatus
+from omlxd.daemon.recent import RecentRequests
 from omlxd.errors import (
     BY_CODE,
     ContextOverflow,
@@ -145,6 +146,7 @@ class RequestGateway:
         self._dispatcher = dispatcher
         self._metrics = metrics
         self._clock = clock
+        self.recent = RecentRequests()
         self._tickets: dict[str, Ticket] = {}
 
     # -------------------------------------------------------------- for the HTTP side
@@ -204,6 +206,7 @@ class RequestGateway:
         if record.error:
             fields["error"] = record.error
         log.get().info("request", **fields)
+        self.recent.ended(record, time.time())
         self._metrics.request_finished(
             model=record.model,
             api=record.api,
@@ -275,6 +278,8 @@ class RequestGateway:
         elif isinstance(event, Completed):
             self._dispatcher.request_ended(ticket)
             ticket.state = "ended"
+            if event.match is not None:
+                self.recent.matched(event.request_id, event.match)
         ticket.inbox.put_nowait(event)
 
     def handed_to(self, worker_id: int) -> list[Ticket]:

@@ -65,7 +65,7 @@ def take_census(folder: Path, *, is_stale: Callable[[str, float], bool]) -> Cens
             size = 0 if (facts.st_dev, facts.st_ino) in linked else size
             linked.add((facts.st_dev, facts.st_ino))
         if not is_whole and is_stale(namespace, facts.st_mtime):
-            census.stale += _remove(file.path)
+            census.stale += remove(file.path)
             continue
         census.bytes += size
         if not is_whole:
@@ -95,23 +95,33 @@ def _goes(mtime_ns: int, last: int, is_more_needed: bool) -> bool:
     return mtime_ns < last or (mtime_ns == last and is_more_needed)
 
 
-def clear(folder: Path, *, keeps: Collection[str]) -> Evicted:
-    """Remove every entry of all namespaces but `keeps`."""
-    return _evict(folder, lambda facts, freed: True, keeps=keeps)
+def clear(folder: Path, *, only: Collection[str] | None) -> Evicted:
+    """Remove every entry, or those of some namespaces."""
+    return _evict(folder, lambda facts, freed: True, only=only)
 
 
 def _evict(
-    folder: Path, goes: Callable[[os.stat_result, int], bool], *, keeps: Collection[str] = ()
+    folder: Path,
+    goes: Callable[[os.stat_result, int], bool],
+    *,
+    only: Collection[str] | None = None,
 ) -> Evicted:
     blocks = freed = 0
     for namespace, file, facts, is_whole in _files(folder):
-        if namespace in keeps or not is_whole:
+        if not is_whole or (only is not None and namespace not in only):
             continue
-        if goes(facts, freed) and _remove(file.path):
+        if goes(facts, freed) and remove(file.path):
             blocks += 1
             if facts.st_nlink == 1:  # else the bytes stay, under another name
                 freed += facts.st_blocks * _STAT_BLOCK
     return Evicted(blocks, freed)
+
+
+def entry_files(folder: Path, *, only: Collection[str] | None) -> Iterator[str]:
+    """Paths of all entries, or of those of some namespaces."""
+    for namespace, file, _, is_whole in _files(folder):
+        if is_whole and (only is None or namespace in only):
+            yield file.path
 
 
 def remove_empty(folder: Path, *, keeps: Collection[str]) -> int:
@@ -160,7 +170,8 @@ def _listed(path: os.PathLike[str] | str) -> list[os.DirEntry[str]]:
         return []
 
 
-def _remove(path: str) -> bool:
+def remove(path: str) -> bool:
+    """False if it was gone already."""
     try:
         os.unlink(path)
     except FileNotFoundError:

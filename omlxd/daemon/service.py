@@ -21,6 +21,7 @@ from omlxd.control.wire import (
     SettingsPatch,
     Status,
 )
+from omlxd.daemon.cache_service import CacheService
 from omlxd.daemon.catalog import Entry
 from omlxd.daemon.status import model_status, wire_conditions
 from omlxd.errors import Conflict, ModelUnavailable, SpecInvalid
@@ -37,6 +38,7 @@ class ControlService:
 
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
+        self.cache = CacheService(daemon)
         self._started = time.monotonic()
         self._changed: set[asyncio.Event] = set()
 

@@ -24,6 +24,7 @@ from omlxd.control.wire import (
 )
 from omlxd.errors import Conflict, ModelNotFound, OmlxError, SpecInvalid
 from omlxd.spec.report import Change, OriginValue, Problem
+from tests.fakes.fake_cache import FakeCache
 
 TIME = "2026-01-02T03:04:05Z"
 
@@ -56,6 +57,7 @@ class FakeControl:
     """
 
     def __init__(self, *models: ModelStatus, **fields: Any) -> None:
+        self.cache = FakeCache()
         self.current = a_status(*models, **fields)
         self.ring: list[Event] = []
         self.running: list[RequestStatus] = []

@@ -209,12 +209,6 @@ async def test_other_paths_and_methods_are_refused_in_the_same_shape(sock: Path)
     assert (wrong.status, wrong.json()["code"]) == (405, "method_not_allowed")
 
 
-async def test_the_cache_is_not_in_this_version(sock: Path) -> None:
-    """GET /v1/cache says plainly that it is not in this version."""
-    answer = await ask(sock, "GET", "/v1/cache")
-    assert (answer.status, "not in this version" in answer.json()["message"]) == (404, True)
-
-
 async def test_events_come_as_lines(control: FakeControl, sock: Path) -> None:
     """GET /v1/events is the ring, oldest first, one JSON object a line."""
     control.emit("ModelLoaded", "one")

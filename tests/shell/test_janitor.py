@@ -74,7 +74,7 @@ def test_what_is_not_of_our_form_does_not_exist(tmp_path: Path, name: str) -> No
     os.utime(path, (1, 1))
     found = census(tmp_path, stale_s=0)
     assert (found.bytes, found.entries, found.stale) == (0, 0, 0)
-    assert evict(tmp_path, found, 10**9) == clear(tmp_path, keeps=()) == Evicted(0, 0)
+    assert evict(tmp_path, found, 10**9) == clear(tmp_path, only=None) == Evicted(0, 0)
     remove_empty(tmp_path, keeps=())
     assert path.read_bytes() == b"x" * 5000
 
@@ -87,7 +87,7 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     (cache / namespace(1) / "01" / f"{key(1)}.safetensors").symlink_to(target)
     (cache / namespace(2)).symlink_to(real / namespace(1))
     assert census(cache).entries == 0
-    clear(cache, keeps=())
+    clear(cache, only=None)
     remove_empty(cache, keeps=())
     assert target.exists()
 
@@ -137,12 +137,12 @@ def test_temporary_files_go_when_their_writer_must_be_dead(tmp_path: Path) -> No
     assert not path.exists()
 
 
-def test_clearing_keeps_what_a_worker_holds(tmp_path: Path) -> None:
-    """Namespaces of running workers are theirs to clear."""
+def test_one_model_can_be_cleared_alone(tmp_path: Path) -> None:
+    """Entries of other namespaces stay."""
     put(tmp_path, 1)
     put(tmp_path, 2, of=namespace(2))
     put(tmp_path, 3, of=namespace(3))
-    assert clear(tmp_path, keeps={namespace(2)}) == Evicted(2, 8 * KIB)
+    assert clear(tmp_path, only={namespace(1), namespace(3)}) == Evicted(2, 8 * KIB)
     assert numbers(tmp_path) == [2]
 
 
@@ -160,4 +160,4 @@ def test_a_folder_that_is_gone_is_empty(tmp_path: Path) -> None:
     """A disk may be unmounted at any time."""
     missing = tmp_path / "missing"
     assert census(missing).bytes == 0
-    assert clear(missing, keeps=()) == Evicted(0, 0)
+    assert clear(missing, only=None) == Evicted(0, 0)
