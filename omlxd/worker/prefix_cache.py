@@ -91,9 +91,19 @@ class PrefixCache:
         self.cold.configure(live)
 
     def command(self, command: CacheCommand) -> None:
+        if command.op == "clear":
+            # What is being written now would outlive the answer, and be found again.
+            self.cold.once_written(lambda: self._clear(command))
+        else:
+            self._clear(command)
+
+    def _clear(self, command: CacheCommand) -> None:
         entries, nbytes = len(self.hot), self.hot.nbytes
-        self.hot.drop(self.core.resize(0), "cleared")
-        self.hot.drop(self.core.resize(self._hot_bytes), "cleared")
+        if command.op == "clear":
+            self.hot.drop(self.core.clear(), "cleared")
+        else:
+            self.hot.drop(self.core.resize(0), "cleared")
+            self.hot.drop(self.core.resize(self._hot_bytes), "cleared")
         self._send(CacheDone(command.command_id, entries - len(self.hot), nbytes - self.hot.nbytes))
 
     def report(self, now: float) -> float | None:

@@ -51,6 +51,8 @@ class ColdShelf:
         self._post, self._on_read = post, on_read
         self._store: ColdStore | None = None
         self._is_on = False
+        self._in_flight = 0  # writes
+        self._once_written: list[Callable[[], None]] = []
         self.changes = 0
         self.read_bytes = 0
         self.written_bytes = 0
@@ -86,7 +88,13 @@ class ColdShelf:
         if self._store is None or not self._is_on:
             return
         for key in self._core.writes(MAX_WRITING_BYTES):
+            self._in_flight += 1
             self._store.write(key, self._hot[key])
+
+    def once_written(self, act: Callable[[], None]) -> None:
+        """Call it when nothing is on its way to the disk, which may be now."""
+        self._once_written.append(act)
+        self._settle()
 
     def read(self, match: Match) -> None:
         assert self._store is not None
@@ -120,6 +128,7 @@ class ColdShelf:
 
     def _done(self, done: Done) -> None:
         self.changes += 1
+        self._in_flight -= done.op == "write"
         match done.op:
             case "write" if done.ok:
                 self.written_bytes += done.nbytes
@@ -130,7 +139,14 @@ class ColdShelf:
                 self._core.cold_gone(done.key)
             case "read":
                 self._read_done(done)
+        self._settle()
         self.write_behind()
+
+    def _settle(self) -> None:
+        if self._in_flight == 0:
+            acts, self._once_written = self._once_written, []
+            for act in acts:
+                act()
 
     def _read_done(self, done: Done) -> None:
         if done.piece is not None:

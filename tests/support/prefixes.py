@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +70,24 @@ class Truth:
         assert cached + usage.computed == len(self._asked[name][0])
         return cached
 
-    def report(self) -> CacheReport:
-        return next(
-            each for each in reversed(self.rig.cache_frames) if isinstance(each, CacheReport)
-        )
+    def wait_for_report(self, condition: Callable[[CacheReport], bool]) -> CacheReport:
+        """The newest report, once one has come of which this is true."""
+        self.rig.wait_for(lambda: any(map(condition, self._reports())))
+        return self._reports()[-1]
+
+    def _reports(self) -> list[CacheReport]:
+        return [each for each in self.rig.cache_frames if isinstance(each, CacheReport)]
+
+
+def cold(folder: Path, *, hot_bytes: int = 64 << 20) -> dict[str, Any]:
+    """Arguments for a `Truth` with a cold tier in `folder`, which is made."""
+    folder.mkdir(exist_ok=True)
+    live = LiveSettings(hot_bytes=hot_bytes, prefill_step_tokens=64, cold=True)
+    return {"live": live, "cold_dir": str(folder)}
+
+
+def warm_from_disk(model: Path, folder: Path) -> Truth:
+    """A new engine that has listed what an earlier one left on disk."""
+    truth = Truth(model, **cold(folder))
+    truth.wait_for_report(lambda report: report.cold_entries > 0)
+    return truth
