@@ -160,9 +160,10 @@ class CacheService:
         if self._daemon.cold.view.dir:
             folder = Path(self._daemon.cold.view.dir)
             cold = await asyncio.to_thread(clear, folder, only=only)
-            self._daemon.journal.cache_evicted(
-                tier="cold", blocks=cold.blocks, bytes=cold.bytes, reason="cleared"
-            )
+            if cold.blocks:
+                self._daemon.journal.cache_evicted(
+                    tier="cold", blocks=cold.blocks, bytes=cold.bytes, reason="cleared"
+                )
             await self._daemon.cold.look(thorough=True)
         return CacheCleared(
             hot_entries=sum(answer.entries for answer in done),

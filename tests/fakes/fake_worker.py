@@ -31,6 +31,10 @@ from omlxd.ipc.channel import BlockingChannel, ChannelClosed
 from omlxd.ipc.messages import (
     PROTOCOL,
     Accepted,
+    CacheCommand,
+    CacheDone,
+    CacheEvicted,
+    CacheReport,
     Cancel,
     Completed,
     Configure,
@@ -46,6 +50,7 @@ from omlxd.ipc.messages import (
     Load,
     Loaded,
     LoadFailed,
+    PrefixMatch,
     RowStats,
     Stats,
     Stop,
@@ -78,6 +83,11 @@ class Script(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     tokens: int = 5  # per choice; a smaller max_tokens cuts it, with reason "length"
     token_delay_s: float = 0.0  # before each token
     cached_tokens: int = 0  # of the prompt, said to come from RAM
+    match: dict[str, Any] | None = None  # fields of PrefixMatch, in every Completed
+    prefix_reuse: bool = True
+    cache: dict[str, Any] | None = None  # fields of CacheReport, sent after Loaded and requests
+    evicted: dict[str, Any] | None = None  # fields of CacheEvicted, sent before each report
+    cache_command: Literal["answer", "ignore", "die"] = "answer"  # with 3 entries, 4096 bytes
     fail_submit: str = ""  # error code: answer with Failed instead of Accepted
     fail_after_tokens: int | None = None  # Failed after so many tokens of a request
     die_after_tokens: int | None = None  # the process ends there; 0 = right after Accepted
@@ -126,20 +136,27 @@ class FakeWorker:
             self.channel.close()
             threading.Event().wait()
         while (message := self.channel.receive()) is not None:
-            if isinstance(message, Stop):
-                if not self.script.ignore_stop:
-                    return
-            elif isinstance(message, Load):
+            if isinstance(message, Stop) and not self.script.ignore_stop:
+                return
+            self.take(message)
+
+    def take(self, message: ToWorker) -> None:
+        match message:
+            case Load():
                 self.load(message)
-            elif isinstance(message, Configure):
+            case Configure():
                 self.show(message.live)
-            elif isinstance(message, Submit):
+            case Submit():
                 threading.Thread(
                     target=self.serve, args=(message.request,), name=message.request.request_id
                 ).start()
-            elif isinstance(message, Cancel):
+            case CacheCommand():
+                self.command_cache(message)
+            case Cancel():
                 with self.lock:
                     self.cancelled.add(message.request_id)
+            case Stop():
+                pass  # ignored
 
     # ---------------------------------------------------------------- load
 
@@ -166,10 +183,12 @@ class FakeWorker:
                 weights_bytes=script.weights_bytes,
                 max_context=script.max_context,
                 batches=True,
-                prefix_reuse=True,
+                prefix_reuse=script.prefix_reuse,
+                prefix_reuse_reason="" if script.prefix_reuse else "the script says so",
                 kv_bytes_per_token=128,
             )
         )
+        self.report_cache()
 
     def show(self, live: LiveSettings) -> None:
         if self.script.print_settings:
@@ -209,8 +228,11 @@ class FakeWorker:
                 ram=cached,
                 computed=len(words) - cached,
             )
-            self.send(Completed(request.request_id, usage))
+            match = self.script.match
+            found = None if match is None else PrefixMatch(**match)
+            self.send(Completed(request.request_id, usage, match=found))
         self.report(request.request_id)
+        self.report_cache()
 
     def stream(self, request: GenerateRequest, words: list[str]) -> int | None:
         """Tokens sent; None if the request is over already: cancelled or failed."""
@@ -246,6 +268,18 @@ class FakeWorker:
 
     def send(self, event: Event) -> None:
         self.channel.send(Events([event]))
+
+    def report_cache(self) -> None:
+        if self.script.evicted is not None:
+            self.channel.send(CacheEvicted(**self.script.evicted))
+        if self.script.cache is not None:
+            self.channel.send(CacheReport(**self.script.cache))
+
+    def command_cache(self, command: CacheCommand) -> None:
+        if self.script.cache_command == "die":
+            die(self.script)
+        if self.script.cache_command == "answer":
+            self.channel.send(CacheDone(command.command_id, entries=3, bytes=4096))
 
     def report(self, change: RowStats | str) -> None:
         """A row that started, or the id of one that ended."""

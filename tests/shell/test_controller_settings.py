@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from omlxd.daemon.supervisor import WorkerExit
-from tests.support.engines import MIB, Engines, request, spec
+from tests.support.engines import MIB, Engines, request, spec, told
 
 Make = Callable[..., Engines]
 
@@ -26,24 +24,6 @@ async def make(tmp_path: Path) -> AsyncIterator[Make]:
     yield build
     for engines in made:
         await engines.close()
-
-
-async def told(engines: Engines, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Any]]:
-    """Ends every worker; the settings each was given in its life, by model."""
-    heard: dict[str, list[Any]] = {}
-    gone = engines.controller.worker_gone
-
-    def listen(model: str, worker_id: int, *, why: str, how: WorkerExit | None) -> None:
-        assert how is not None
-        heard[model] = [json.loads(line) for line in how.last_lines]
-        gone(model, worker_id, why=why, how=how)
-
-    monkeypatch.setattr(engines.controller, "worker_gone", listen)
-    engines.controller.stop()
-    await engines.until(
-        lambda: all(e.phase == "absent" for e in engines.controller.engines.values())
-    )
-    return heard
 
 
 async def test_live_settings_reach_the_running_engine(

@@ -12,12 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pytest
+
 from omlxd.api.ports import Readiness, ServedModel, ServerSettings
 from omlxd.daemon.controller import Controller
 from omlxd.daemon.fleet import Fleet
 from omlxd.daemon.gateway import RequestGateway, Ticket
 from omlxd.daemon.journal import Journal
-from omlxd.daemon.supervisor import Supervisor, WorkerListener
+from omlxd.daemon.supervisor import Supervisor, WorkerExit, WorkerListener
 from omlxd.ipc.messages import (
     Completed,
     Delta,
@@ -235,6 +237,24 @@ class Asking:
         """The client hangs up."""
         self.task.cancel()
         await asyncio.gather(self.task, return_exceptions=True)
+
+
+async def told(engines: Engines, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Any]]:
+    """Ends every worker; the settings each was given in its life, by model."""
+    heard: dict[str, list[Any]] = {}
+    gone = engines.controller.worker_gone
+
+    def listen(model: str, worker_id: int, *, why: str, how: WorkerExit | None) -> None:
+        assert how is not None
+        heard[model] = [json.loads(line) for line in how.last_lines]
+        gone(model, worker_id, why=why, how=how)
+
+    monkeypatch.setattr(engines.controller, "worker_gone", listen)
+    engines.controller.stop()
+    await engines.until(
+        lambda: all(e.phase == "absent" for e in engines.controller.engines.values())
+    )
+    return heard
 
 
 def text_of(events: Sequence[Event]) -> str:
