@@ -146,6 +146,7 @@ class Listeners:
         self._app = app
         self._on_change = on_change
         self._wanted: tuple[str, ...] = ()
+        self._is_closed = False
         self._bound: dict[str, Listener] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
@@ -160,8 +161,10 @@ class Listeners:
         ]
 
     def want(self, listen: Sequence[str]) -> None:
-        self._wanted = tuple(listen)
-        self._wake.set()
+        """Serve these addresses and no others; nothing any more after `close`."""
+        if not self._is_closed:
+            self._wanted = tuple(listen)
+            self._wake.set()
 
     async def run(self) -> None:
         """Bring the bound addresses to the wanted ones, for ever."""
@@ -184,8 +187,9 @@ class Listeners:
             self._on_change()
 
     def close(self) -> None:
-        """Stop accepting everywhere; running responses go on."""
+        """Stop accepting everywhere, for good; running responses go on."""
         self.want(())
+        self._is_closed = True
         for key in list(self._bound):
             self._close(key)
 

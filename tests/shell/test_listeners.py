@@ -219,6 +219,18 @@ async def test_close_while_an_address_is_opened(opened: Open) -> None:
     assert [refused(port) for port in ports] == [True, True]
 
 
+async def test_close_is_final(opened: Open) -> None:
+    """A file that is read while the daemon stops brings no address back."""
+    port = free_port()
+    opened.want(f"127.0.0.1:{port}")
+    await opened.until_bound(f"127.0.0.1:{port}")
+    opened.listeners.close()
+    opened.want(f"127.0.0.1:{port}")
+    await opened.listeners.closed(10)
+    assert opened.listeners.addresses == []
+    assert refused(port)
+
+
 def test_the_same_port_on_another_host() -> None:
     """From one address to all of them on the same port, on the daemon's own loop, at first try."""
 
