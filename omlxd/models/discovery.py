@@ -7,6 +7,7 @@ names lead to it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -109,7 +110,7 @@ def _places(
 def _place(key: str, path: Path | None, found: Mapping[str, Path]) -> Path | str:
     """The real folder of a declared model, or why there is none."""
     if path is not None:
-        if not path.is_dir():
+        if not os.path.isdir(path):  # Path.is_dir raises for some that are none
             return f"there is no folder {path}"
         real = path.resolve()
         return (_snapshot(real) or real) if real.name.startswith(HUB_PREFIX) else real
@@ -128,7 +129,7 @@ def _found(folders: Sequence[Path], problems: list[ScanProblem]) -> dict[str, Pa
     """Name under a model folder → real path; where a name is twice, the earlier folder wins."""
     found: dict[str, Path] = {}
     for folder in folders:
-        if not folder.is_dir():
+        if not os.path.isdir(folder):
             problems.append(ScanProblem(folder, "there is no such folder"))
             continue
         for name, real in _walk(folder.resolve(), problems):
@@ -163,7 +164,9 @@ def _folders(parent: Path, root: Path, problems: list[ScanProblem]) -> list[Path
         return []
     folders = []
     for path in entries:
-        if path.name.startswith(".") or not path.is_dir() or root.is_relative_to(path.resolve()):
+        if path.name.startswith(".") or not os.path.isdir(path):
+            continue
+        if root.is_relative_to(path.resolve()):
             continue
         if not _is_text(path.name):
             problems.append(ScanProblem(path, "its name is not UTF-8, so nobody can ask for it"))
