@@ -32,6 +32,9 @@ class HotPieces:
     def __getitem__(self, key: EntryKey) -> Piece:
         return self._pieces[key]
 
+    def __iter__(self) -> Iterator[EntryKey]:
+        return iter(self._pieces)
+
     def __len__(self) -> int:
         return len(self._pieces)
 
