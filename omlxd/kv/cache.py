@@ -195,8 +195,10 @@ class KvCache:
         self._tiers.cold.written(key, nbytes)
 
     def write_failed(self, key: EntryKey, reason: str) -> None:
-        """It is not: tried again a few times as long as it is in RAM, and then counted as lost."""
-        self._tiers.cold.write_failed(key, reason, is_hot=key in self._tiers.hot.entries)
+        """It is not: tried a few times as long as it is in RAM and not spent, then counted as lost."""
+        entry = self._tiers.hot.entries.get(key)
+        is_wanted = entry is not None and not entry.is_spent
+        self._tiers.cold.write_failed(key, reason, is_wanted=is_wanted)
 
     # ------------------------------------------------------------------ the whole
 

@@ -153,16 +153,16 @@ class ColdTier:
         self._attempts.pop(key, None)
         self.learn(key, nbytes, done.held)
 
-    def write_failed(self, key: EntryKey, reason: str, *, is_hot: bool) -> None:
-        """Again, later: unless it is gone from RAM, or has failed too often."""
+    def write_failed(self, key: EntryKey, reason: str, *, is_wanted: bool) -> None:
+        """Again, later: unless nobody wants it there any more, or it has failed too often."""
         failed = self._writing.pop(key)
         if not self.enabled:
             self._counts.lost[reason] += 1
             return
-        if is_hot:
+        if is_wanted:
             self._dirty.setdefault(key, failed)
         self._attempts[key] += 1
-        if is_hot and self._attempts[key] < MAX_WRITE_ATTEMPTS:
+        if is_wanted and self._attempts[key] < MAX_WRITE_ATTEMPTS:
             self._counts.write_retries[reason] += 1
             return
         self._dirty.pop(key, None)

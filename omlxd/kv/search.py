@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from omlxd.kv.chain_keys import ChainKeys, pack
 from omlxd.kv.entries import Node
@@ -28,8 +28,7 @@ from omlxd.kv.types import BlockHash, EntryKey, EntryKind
 MOST_BRANCHES = 32  # children tried under one parent, those that share most first
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(NamedTuple):  # a path has thousands: made faster than a frozen dataclass
     """An entry, where it is, and how many bytes it adds to what RAM has promised."""
 
     key: EntryKey
@@ -39,8 +38,7 @@ class Found:
     counts_as_ssd: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(NamedTuple):
     """A block on the path, or a branch off it, with what there is of it."""
 
     block: BlockHash

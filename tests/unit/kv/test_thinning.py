@@ -165,6 +165,21 @@ def test_spent_entries_are_not_written() -> None:
     assert driver.write_all() == ["point bbbb"]
 
 
+def test_a_write_that_fails_after_the_conversation_moved_on_is_not_tried_again() -> None:
+    """A point that was spent while it was being written is lost by what the disk said."""
+    driver = Driver(HYBRID, cold=True)
+    driver.store("aaaa")
+    driver.write_all()
+    grow(driver, LONG[:8])
+    keys = driver.cache.writes(1_000)
+    grow(driver)
+    for key in keys:
+        driver.cache.write_failed(key, "busy")
+    counts = driver.cache.stats()
+    assert counts.write_retries == {"busy": 1}
+    assert counts.lost == {"superseded": 1, "busy": 1}
+
+
 def test_a_spent_window_is_no_room_for_its_longer_piece() -> None:
     """Replacing a spent piece while RAM is full replaces it, and counts its bytes once."""
     driver = Driver(SLIDING)
