@@ -229,7 +229,9 @@ class Daemon:
             return PlanResult(valid=False, problems=list(problems), changes=[])
         changes = diff(self.config.spec or Spec(), fresh)
         phases = {model: engine.phase for model, engine in self.controller.engines.items()}
-        told = consequences(changes, phases)
+        remaining = build_catalog(fresh, self.scanner.discovery.cards).values()
+        served = {entry.id for entry in remaining if entry.servable or entry.declared}
+        told = consequences(changes, phases, served)
         return PlanResult(valid=True, problems=[], changes=changes, consequences=told)
 
     # -------------------------------------------------------------- after a pass

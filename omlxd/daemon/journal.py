@@ -125,7 +125,9 @@ class Journal:
     def applied(self, generation: int, changes: Sequence[Change]) -> None:
         listed = [f"{c.key} ({c.reload})" for c in changes]
         log.get().info("config_applied", generation=generation, changes=listed)
-        shown = ", ".join(listed[:8]) or "first configuration"
+        shown = ", ".join(listed[:8])
+        if not listed:
+            shown = "first configuration" if generation == 1 else "what it refers to has changed"
         more = f" and {len(listed) - 8} more" if len(listed) > 8 else ""
         self.event("ConfigApplied", f"generation {generation}: {shown}{more}")
 

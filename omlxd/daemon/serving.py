@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from omlxd.api.ports import ServerSettings
+from omlxd.reconcile.phases import WITH_WORKER
 from omlxd.reconcile.state import Phase
 from omlxd.spec.fields import split_address
 from omlxd.spec.model import Spec
@@ -26,24 +27,37 @@ def server_settings(spec: Spec, api_keys: tuple[str, ...]) -> ServerSettings:
     )
 
 
-def consequences(changes: Sequence[Change], phases: Mapping[str, Phase]) -> list[str]:
-    """One sentence for every model and listener that the changes touch."""
-    found = []
-    by_model: dict[str, list[Change]] = {}
+def consequences(
+    changes: Sequence[Change], phases: Mapping[str, Phase], served: Collection[str]
+) -> list[str]:
+    """One sentence for every model and listener that the changes touch.
+
+    `served`: the models there are after the changes.
+    """
+    by_model: dict[str, list[Change]] = {
+        model: [] for model, phase in phases.items() if phase in WITH_WORKER and model not in served
+    }
     for change in changes:
-        by_model.setdefault(change.model, []).append(change)
-    for model, its in by_model.items():
-        if model:
-            found.append(f"{model}: {_of_model(its, phases.get(model, 'absent'))}")
+        if change.model:
+            by_model.setdefault(change.model, []).append(change)
+    found = [
+        f"{model}: {_of_model(its, phases.get(model, 'absent'), is_served=model in served)}"
+        for model, its in by_model.items()
+    ]
     if any(change.reload == "rebind" for change in changes):
         found.append("listener: the new address is bound, running responses finish on the old one")
     return found
 
 
-def _of_model(changes: Iterable[Change], phase: Phase) -> str:
-    classes = {change.reload for change in changes}
-    if phase in ("absent", "backoff", "failed"):
+def _of_model(changes: Iterable[Change], phase: Phase, *, is_served: bool) -> str:
+    if not is_served:
+        return (
+            "finishes what it runs, then is unloaded"
+            if phase in WITH_WORKER
+            else "no longer served"
+        )
+    if phase not in WITH_WORKER:
         return "not loaded; the change counts from its next load"
-    if "drain" in classes:
+    if any(change.reload == "drain" for change in changes):
         return "finishes what it runs, then is replaced"
     return "applied to the running engine, nothing is reloaded"
