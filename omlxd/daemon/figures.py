@@ -33,7 +33,7 @@ class FiguresStore:
             kv_bytes_per_token=loaded.kv_bytes_per_token,
         )
         before = self.by_model.get(model)
-        if before is not None and _close(before.overhead_bytes, figures.overhead_bytes):
+        if before is not None and _is_close(before, figures):
             return False
         self.by_model[model] = figures
         try:
@@ -43,5 +43,9 @@ class FiguresStore:
         return True
 
 
-def _close(a: int, b: int) -> bool:
-    return abs(a - b) <= max(a, b) // 100
+def _is_close(a: Figures, b: Figures) -> bool:
+    apart = abs(a.overhead_bytes - b.overhead_bytes)
+    return (
+        a.kv_bytes_per_token == b.kv_bytes_per_token
+        and apart <= max(a.overhead_bytes, b.overhead_bytes) // 100
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from omlxd.control.wire import Condition as WireCondition
@@ -11,7 +11,7 @@ from omlxd.daemon.catalog import Entry
 from omlxd.ipc.messages import Loaded, Stats
 from omlxd.reconcile.conditions import Condition
 from omlxd.reconcile.phases import WITH_WORKER
-from omlxd.reconcile.state import EngineObserved, ModelId, Plan
+from omlxd.reconcile.state import EngineObserved
 
 
 def rfc3339(unix: float) -> str:
@@ -68,11 +68,6 @@ def model_status(
     )
 
 
-def why(model: ModelId, plan: Plan) -> str:
-    """Why a wanted engine is not started; empty if it is, or nobody wants it."""
-    return plan.waits.get(model, "")
-
-
 def loaded_facts(loaded: Loaded | None) -> tuple[Condition, ...]:
     """What the worker found out about its model at load."""
     if loaded is None:
@@ -88,8 +83,3 @@ def loaded_facts(loaded: Loaded | None) -> tuple[Condition, ...]:
         else Condition("PrefixReuse", "False", "NotRestorable", loaded.prefix_reuse_reason)
     )
     return (batching, reuse)
-
-
-def phase_counts(engines: Mapping[ModelId, EngineObserved]) -> dict[str, str]:
-    """Phase of every known engine, for the metrics."""
-    return {model: engine.phase for model, engine in engines.items()}
