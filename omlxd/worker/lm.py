@@ -90,7 +90,6 @@ class LmEngine:
         shell = _Shell(loaded, abilities)
         scheduler = Scheduler(shell.bounds(self._live), abilities.cost)
         prefixes = self._open_prefixes(pages, scheduler)
-        prefixes.configure(self._live)
         loop = EngineLoop(
             inbox=self._inbox,
             scheduler=scheduler,
@@ -122,7 +121,7 @@ class LmEngine:
         if isinstance(pages, str):
             return NoPrefixes(self._listener.on_cache)
         name = namespace(Path(load.path), block_tokens=load.block_tokens)
-        return PrefixCache(
+        cache = PrefixCache(
             pages,
             layout=pages.layout(load.block_tokens),
             namespace=name,
@@ -132,6 +131,9 @@ class LmEngine:
             prefill_token_s=lambda: scheduler.pace.token_s,
             clock=time.monotonic,
         )
+        cache.configure(self._live)
+        cache.await_disk()
+        return cache
 
 
 class _Shell:

@@ -29,6 +29,7 @@ from omlxd.worker.prefixes import Restored, RowPrefix, Sought
 CUT_AT_ONCE = 32  # entries; bounds what a cut needs beside what it gives
 LOADS_PER_ROW = 2  # when it comes, and once more if much has changed when its turn comes
 FLUSH_S = 3.0  # of the time a worker has to end
+LIST_WAIT_S = 5.0  # for what is on disk, before the first request; 100,000 entries take one
 
 NOTHING = Sought(0)
 
@@ -89,6 +90,10 @@ class PrefixCache:
         self._hot_bytes = live.hot_bytes
         self.hot.drop(self.core.resize(live.hot_bytes), "budget")
         self.cold.configure(live)
+
+    def await_disk(self) -> None:
+        """Before the first request, which may be for what an earlier worker has stored."""
+        self.cold.await_list(LIST_WAIT_S)
 
     def command(self, command: CacheCommand) -> None:
         if command.op == "clear":

@@ -53,6 +53,8 @@ class ColdShelf:
         self._is_on = False
         self._in_flight = 0  # writes
         self._once_written: list[Callable[[], None]] = []
+        self._lister: threading.Thread | None = None
+        self._found: list[tuple[EntryKey, int]] = []  # by the lister, not told to the core yet
         self.changes = 0
         self.read_bytes = 0
         self.written_bytes = 0
@@ -80,8 +82,15 @@ class ColdShelf:
         self.changes += 1
         self._core.set_cold(live.cold)
         if live.cold:
-            threading.Thread(target=self._list, name="cold-list", daemon=True).start()
+            self._lister = threading.Thread(target=self._list, name="cold-list", daemon=True)
+            self._lister.start()
             self.write_behind()
+
+    def await_list(self, timeout_s: float) -> None:
+        """Know what is on disk, as far as listing it takes no longer."""
+        if self._lister is not None:
+            self._lister.join(timeout_s)
+            self._listed()
 
     def write_behind(self) -> None:
         """Hand over what is to be written next."""
@@ -119,12 +128,14 @@ class ColdShelf:
     def _list(self) -> None:
         """In a thread of its own: a folder may hold a hundred thousand files."""
         assert self._store is not None
-        entries = list(self._store.list())
-        self._post(lambda: self._listed(entries))
+        self._found = list(self._store.list())
+        self._post(self._listed)
 
-    def _listed(self, entries: list[tuple[EntryKey, int]]) -> None:
-        self._core.cold_known(entries)
-        self.changes += 1
+    def _listed(self) -> None:
+        found, self._found = self._found, []
+        if found:
+            self._core.cold_known(found)
+            self.changes += 1
 
     def _done(self, done: Done) -> None:
         self.changes += 1
