@@ -40,7 +40,7 @@ MIB = 2**20
 
 def spec(model: str = "m", **changes: Any) -> EngineSpec:
     """A model of 1 MiB without TTL; `load` and `live` are changed by keyword sets."""
-    load = {"model_id": model, "path": f"/models/{model}", "kind": "llm"}
+    load: dict[str, Any] = {"model_id": model, "path": f"/models/{model}", "kind": "llm"}
     load |= changes.pop("load", {})
     live = LiveSettings(**changes.pop("live", {}))
     base = EngineSpec(load=LoadSettings(**load), live=live, estimate_bytes=MIB)
