@@ -154,6 +154,7 @@ class Controller:
             case StartEngine(model=model):
                 self._put(model, events.on_started(self._get(model), now, start=action))
                 self._reasons[model] = action.reason
+                self._grant()  # what it may take goes with its very first settings
                 self.fleet.start(model, action.load, self.grants.added_to(action.live, model))
             case ConfigureEngine(model=model):
                 self._put(model, events.on_configured(self._get(model), live=action.live))
@@ -196,8 +197,8 @@ class Controller:
                     self._put(model, events.on_request_handed(self._get(model)))
 
     def _grant(self) -> None:
-        """Tell every loaded engine what it may take, when that changed."""
-        phases = ("loading", "ready", "draining")
+        """Tell every engine with a worker what it may take, when that changed."""
+        phases = ("starting", "loading", "ready", "draining")
         held = {model: e for model, e in self.engines.items() if e.phase in phases}
         tokens = {m: self.cache.prompt_tokens(m) for m in held if self._may_reuse(m)}
         for model in self.grants.review(

@@ -89,7 +89,12 @@ class Fleet(WorkerListener):
         self._run(self._spawn_for(model), f"spawn {model}")
 
     def configure(self, model: ModelId, live: LiveSettings) -> None:
-        self._tell(model, Configure(live))
+        """Hand over newer settings; a process that is yet to come begins with them."""
+        pending = self._spawning.get(model)
+        if pending is not None:
+            self._spawning[model] = (pending[0], live)
+        elif model in self._by_model:
+            self._tell(model, Configure(live))
 
     def stop(self, model: ModelId) -> None:
         """End the engine's process; `worker_gone` follows. No harm twice, or after the end."""

@@ -44,7 +44,23 @@ async def test_hot_bytes_follow_who_is_there(make: Make, monkeypatch: pytest.Mon
     engines.controller.unload("b")
     await engines.until_phase("absent", "b")
     heard = await told(engines, monkeypatch)
-    assert [one["hot_bytes"] for one in heard["a"]] == [0, GIB, GIB // 2, GIB]
+    assert [one["hot_bytes"] for one in heard["a"]] == [GIB, GIB // 2, GIB]
+
+
+async def test_what_it_may_take_is_in_its_first_settings(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine begins with its part, also where another one came before its process did."""
+    engines = make(
+        spec("a", pin=True, load={"cold_dir": "/cache"}), spec("b", pin=True), print_settings=True
+    )
+    engines.controller.cold_dir = "/cache"
+    for model in "ab":
+        await engines.until_phase("ready", model)
+    heard = await told(engines, monkeypatch)
+    for model in "ab":
+        assert [one["hot_bytes"] for one in heard[model]] == [GIB // 2]
+    assert [heard[model][0]["cold"] for model in "ab"] == [True, False]
 
 
 async def test_a_smaller_budget_is_told_at_once(
@@ -100,7 +116,7 @@ async def test_the_cold_tier_comes_and_goes(make: Make, monkeypatch: pytest.Monk
             lambda cold_dir=cold_dir: engines.controller.grants.of("m").cold == bool(cold_dir)
         )
     heard = await told(engines, monkeypatch)
-    assert [one["cold"] for one in heard["m"]] == [False, False, True, False]
+    assert [one["cold"] for one in heard["m"]] == [False, True, False]
 
 
 async def test_reports_are_kept_while_the_worker_lives(make: Make) -> None:
