@@ -40,6 +40,7 @@ from omlxd.ipc.messages import (
 )
 from omlxd.observe.events import EventRing
 from omlxd.observe.metrics import Metrics
+from omlxd.reconcile.conditions import daemon_conditions, engine_conditions
 from omlxd.reconcile.phases import broken_invariants
 from omlxd.reconcile.state import EngineSpec
 from tests.fakes.paper_workers import PaperSupervisor, PaperWorker
@@ -58,7 +59,7 @@ class Walk(Engines):
         self.now = 1000.0
         self.controller = Controller(
             Journal(EventRing(folder / "events.jsonl")),
-            on_change=lambda: None,
+            on_change=self.publish,
             on_measured=lambda *_: None,
             clock=lambda: self.now,
         )
@@ -124,6 +125,15 @@ class Walk(Engines):
             has_worker = engine.phase in ("loading", "ready", "draining", "stopping")
             assert worker is None or has_worker, engine
         assert self.fleet.spares >= 0
+
+    def publish(self) -> None:
+        """As status does: every condition has a reason, whatever the last plan still says."""
+        wanted, seen = self.controller.desired, self.controller.observed()
+        plan = self.controller.last_plan
+        told = [*daemon_conditions(wanted, seen, plan)]
+        for model in wanted.engines:
+            told += engine_conditions(model, wanted, seen, plan)
+        assert all(condition.reason for condition in told), told
 
     # -------------------------------------------------------------- clients
 
