@@ -26,6 +26,8 @@ HEADER = (
 )
 # Conditions that name a trouble; all others name what should be so.
 TROUBLES = frozenset({"CrashLoop", "ListenDrift", "MemoryPressure"})
+# Of what may be turned off: Unknown says that it is.
+OPTIONAL = frozenset({"ColdTier"})
 
 
 def status_lines(status: Status) -> list[str]:
@@ -78,7 +80,9 @@ def model_lines(model: ModelStatus) -> list[str]:
 
 
 def is_trouble(condition: Condition) -> bool:
-    """Whether the condition is not as it should be; Unknown is not."""
+    """Whether the condition is not as it should be; Unknown is not, but for what may be off."""
+    if condition.status == "Unknown" and condition.type in OPTIONAL:
+        return False
     return condition.status != ("False" if condition.type in TROUBLES else "True")
 
 

@@ -91,10 +91,13 @@ def test_only_what_is_amiss_is_shown() -> None:
         ("CrashLoop", "True", True),
         ("CrashLoop", "False", False),
         ("CrashLoop", "Unknown", True),
+        ("ColdTier", "True", False),
+        ("ColdTier", "False", True),
+        ("ColdTier", "Unknown", False),
     ],
 )
 def test_polarity_of_conditions(kind: str, status: str, trouble: bool) -> None:
-    """Some conditions should be True and some False; none should be Unknown."""
+    """Some conditions should be True and some False; Unknown is fine for what may be off."""
     assert is_trouble(condition(kind, status)) is trouble
 
 
