@@ -239,7 +239,7 @@ class Daemon:
     def _changed(self) -> None:
         engines = self.controller.engines
         self.departing = {m: e for m, e in self.departing.items() if m in engines}
-        folders = [f"{p.path}: {p.message}" for p in self.scanner.discovery.problems]
+        folders = [f"{p.where}: {p.message}" for p in self.scanner.discovery.problems]
         extra = (
             config_valid(self.config.problems, has_spec=self.config.spec is not None),
             listening(self.listeners.failures),

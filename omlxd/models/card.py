@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,6 +48,11 @@ class ScanProblem:
 
     path: Path
     message: str
+
+    @property
+    def where(self) -> str:
+        """The path as text that can be sent: bytes that are not UTF-8 come as \\xff."""
+        return os.fsencode(self.path).decode(errors="backslashreplace")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

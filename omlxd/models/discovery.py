@@ -113,6 +113,8 @@ def _place(key: str, path: Path | None, found: Mapping[str, Path]) -> Path | str
         if not os.path.isdir(path):  # Path.is_dir raises for some that are none
             return f"there is no folder {path}"
         real = path.resolve()
+        if not _is_text(str(real)):
+            return f"the folder that {path} leads to has a name that is not UTF-8; rename it"
         return (_snapshot(real) or real) if real.name.startswith(HUB_PREFIX) else real
     if key in found:
         return found[key]
@@ -166,9 +168,10 @@ def _folders(parent: Path, root: Path, problems: list[ScanProblem]) -> list[Path
     for path in entries:
         if path.name.startswith(".") or not os.path.isdir(path):
             continue
-        if root.is_relative_to(path.resolve()):
+        real = path.resolve()
+        if root.is_relative_to(real):
             continue
-        if not _is_text(path.name):
+        if not (_is_text(path.name) and _is_text(str(real))):
             problems.append(ScanProblem(path, "its name is not UTF-8, so nobody can ask for it"))
             continue
         folders.append(path)

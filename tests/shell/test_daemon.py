@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import psutil
 import pytest
@@ -186,6 +187,23 @@ async def test_hostile_model_folders(home: Path, monkeypatch: pytest.MonkeyPatch
     os.mkfifo(home / "models" / "pipe")
     async with inside(home, monkeypatch, config(home / "models", body=PINNED)) as it:
         await it.until_phase("ready")
+
+
+async def test_names_that_are_not_utf8(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder, or what a link leads to, may have any bytes as its name: status can still be sent,
+    and what no frame can carry is never loaded."""
+    odd = Path(os.fsdecode(os.fsencode(home) + b"/\xff"))
+    make_model(odd)
+    make_model(Path(os.fsdecode(os.fsencode(home / "models") + b"/\xfe")))
+    (home / "models" / "found").symlink_to(odd)
+    (home / "link").symlink_to(odd)
+    body = PINNED + '[models.b]\npath = "link"\npin = true\n'
+    async with inside(home, monkeypatch, config(home / "models", body=body)) as it:
+        await it.until_phase("ready")
+        status = await it.until(lambda s: {m.id for m in s.models} >= {"a", "b"})
+        assert msgspec.json.encode(status)
+        (broken,) = (model for model in status.models if model.id == "b")
+        assert (broken.servable, "not UTF-8" in broken.reason) == (False, True)
 
 
 async def test_files_that_change_while_it_runs(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
