@@ -160,7 +160,7 @@ class KvCache:
         """It could not be read and is taken for lost; the next match does without it."""
         self._tiers.cold.end_load(key)
         self._counts.load_failures[reason] += 1
-        if self._tiers.cold.forget(key) and key not in self._tiers.hot.entries:
+        if self._tiers.cold.forget(key):
             self._gone.went(key, "on disk, unreadable")
 
     # ------------------------------------------------------------------ the cold tier: writing
@@ -180,7 +180,7 @@ class KvCache:
 
     def cold_gone(self, key: EntryKey) -> None:
         """It is no longer on disk."""
-        if self._tiers.cold.forget(key) and key not in self._tiers.hot.entries:
+        if self._tiers.cold.forget(key):
             self._gone.went(key, "evicted")
 
     def writes(self, max_bytes: int) -> tuple[EntryKey, ...]:
@@ -195,7 +195,7 @@ class KvCache:
         self._tiers.cold.written(key, nbytes)
 
     def write_failed(self, key: EntryKey, reason: str) -> None:
-        """It is not: tried a few times as long as it is in RAM and not spent, then counted as lost."""
+        """It is not: tried a few times while it is in RAM and not spent, then counted as lost."""
         entry = self._tiers.hot.entries.get(key)
         is_wanted = entry is not None and not entry.is_spent
         self._tiers.cold.write_failed(key, reason, is_wanted=is_wanted)

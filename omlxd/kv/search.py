@@ -195,47 +195,44 @@ class Search:
 
     def _restore(self, number: int, last: Block, point: int) -> Restorable | None:
         """What it takes, or None if that finds no room in RAM."""
-        layout = self.tiers.layout
-        tails = [last.found[kind] for kind in ("kv", "point") if kind in layout.kinds]
+        layout, hot = self.tiers.layout, self.tiers.hot
         low = max(0, point - layout.window + 1) if layout.window else last.stop
-        windows = [
-            block.found["window"]
-            for block in (*self.path[low // layout.block_tokens : number], last)
-            if block.stop > low
-        ]
-        others = [*tails, *windows]
+        near = self.path[low // layout.block_tokens : number]  # whose windows are needed
+        others = [_used(block, point, low)["window"] for block in near if block.stop > low]
+        others += _used(last, point, low).values()
         if self._unread[number] or any(found.tier == "disk" for found in others):
             needs = self._needs[number] + sum(found.needs for found in others)
-            hot = self.tiers.hot
             if needs > hot.budget - hot.pinned_bytes - self.tiers.cold.loading_bytes:
                 self.was_no_room = True
                 return None
-        return self._gather([*self.path[:number], last], point, low)
+        return _gather([*self.path[:number], last], point, low)
 
-    def _gather(self, blocks: list[Block], point: int, low: int) -> Restorable:
-        run, loads, pending, ssd_tokens = [], [], [], 0
-        for block in blocks:
-            found = block.found
-            kv = found.get("kv")
-            window = found.get("window") if block.stop > low else None
-            state = found.get("point") if block.stop == point else None
-            used = [each for each in (kv, window, state) if each is not None]
-            loads += [each.key for each in used if each.tier == "disk"]
-            pending += [each.key for each in used if each.tier == "loading"]
-            if any(each.counts_as_ssd for each in used):
-                ssd_tokens += min(block.stop, point) - block.start
-            run.append(
-                RunBlock(
-                    block=block.block,
-                    start=block.start,
-                    tokens=block.tokens,
-                    kv=_key(kv),
-                    window=_key(window),
-                    point=_key(state),
-                )
+
+def _used(block: Block, point: int, low: int) -> dict[EntryKind, Found]:
+    """What a restore at `point` whose windows reach back to `low` takes of a block."""
+    needed = {"kv": True, "window": block.stop > low, "point": block.stop == point}
+    return {kind: found for kind, found in block.found.items() if needed[kind]}
+
+
+def _gather(blocks: list[Block], point: int, low: int) -> Restorable:
+    run, loads, pending, ssd_tokens = [], [], [], 0
+    for block in blocks:
+        used = _used(block, point, low)
+        loads += [found.key for found in used.values() if found.tier == "disk"]
+        pending += [found.key for found in used.values() if found.tier == "loading"]
+        if any(found.counts_as_ssd for found in used.values()):
+            ssd_tokens += min(block.stop, point) - block.start
+        run.append(
+            RunBlock(
+                block=block.block,
+                start=block.start,
+                tokens=block.tokens,
+                kv=_key(used.get("kv")),
+                window=_key(used.get("window")),
+                point=_key(used.get("point")),
             )
-        donor = blocks[-1].donor
-        return Restorable(point, tuple(run), tuple(loads), tuple(pending), ssd_tokens, donor)
+        )
+    return Restorable(point, tuple(run), tuple(loads), tuple(pending), ssd_tokens, blocks[-1].donor)
 
 
 def _key(found: Found | None) -> EntryKey | None:

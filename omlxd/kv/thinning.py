@@ -5,8 +5,8 @@ A path is one conversation's blocks and the tails that its tokens go through. Of
 - points beyond the newest `KEPT_POINTS` that nobody used, and beyond as many used once. Those
   used twice are where conversations part, and stay. `KEPT_POINTS` covers a turn: the last
   boundary and the end, of the prompt and of the reply;
-- windows that nobody used and no kept restore point needs: the newest end of the path, the ends
-  of its tails, and where there are points, those kept;
+- windows that nobody used and no kept restore point needs: the newest end of the path and the
+  ends of its tails; where there are points, those that are kept;
 - tails that a longer block holds too, if no layer needs more than that.
 
 Spent entries still serve. They go before all others, and are not written to disk.
@@ -52,7 +52,7 @@ def _superseded(path: Sequence[Node], layout: Layout) -> Iterator[Entry]:
         spent = {entry.node.stop: entry for entry in _spent_points(path)}
         yield from spent.values()
         points = {node.stop for node in path if "point" in node.entries}
-        ends = {path[0].stop} | (points - spent.keys())
+        ends = points - spent.keys()
     if layout.window:
         yield from _spent_windows(path, sorted(ends), layout.window)
     elif not layout.recurrent:

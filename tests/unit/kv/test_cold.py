@@ -85,6 +85,29 @@ def test_a_match_takes_no_more_from_disk_than_ram_can_hold(restarted: Driver) ->
     assert match.why_not_more == "no room in RAM"
 
 
+@pytest.mark.parametrize(("hot_bytes", "point"), [(150, 8), (149, 4), (100, 4), (99, 0)])
+def test_windows_and_states_take_room_too(hot_bytes: int, point: int) -> None:
+    """All that a match takes from disk has to fit: keys, values, windows in reach and the state."""
+    driver = Driver(HYBRID, cold=True)
+    driver.store("abcd")
+    driver.store("abcdefgh")
+    driver.write_all()
+    driver.forget_ram()
+    driver.cache.resize(hot_bytes)
+    assert driver.match("abcdefghX").point == point
+
+
+def test_what_another_row_has_pinned_needs_no_room_again(restarted: Driver) -> None:
+    """Of a shared head only the rest has to be found room for."""
+    restarted.cache.resize(90)
+    first = restarted.match("abcdX")
+    restarted.cache.pin(first)
+    restarted.load(first, "abcdX")
+    assert restarted.match("abcdefghX").point == 8  # 40 pinned, and 50 to be read
+    restarted.cache.resize(89)
+    assert restarted.match("abcdefghX").point == 4
+
+
 def test_reads_under_way_and_pins_are_no_room_for_others(restarted: Driver) -> None:
     """What is promised to one row is not promised to another."""
     driver = restarted
@@ -291,6 +314,17 @@ def test_a_longer_window_is_written_over_the_shorter_one() -> None:
     driver.put(cut, "abcd", held=3)
     assert driver.cache.writes(1_000) == ()
     assert driver.cache.stats().cold_bytes == 90
+
+
+def test_a_longer_window_than_the_one_on_disk_is_written() -> None:
+    """What was written as a short piece is written again when it has grown."""
+    driver = Driver(WINDOWED, cold=True)
+    (cut,) = driver.missing("abcd")
+    driver.put(cut, "abcd", held=2)
+    assert driver.write_all() == ["window abcd"]
+    driver.put(cut, "abcd", held=4)
+    assert driver.write_all() == ["window abcd"]
+    assert driver.write_all() == []
 
 
 def test_a_failed_short_window_is_written_as_the_longer_one() -> None:

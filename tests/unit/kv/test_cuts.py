@@ -75,6 +75,17 @@ def test_a_longer_window_is_wanted_where_the_held_one_is_too_short() -> None:
     assert wanted(driver, text) == []
 
 
+def test_in_decode_a_short_window_out_of_reach_is_not_wanted_again() -> None:
+    """Blocks whose keys and values come later are new for long; their windows are cut once."""
+    driver = Driver(SLIDING)
+    for cut in driver.missing("abcd"):
+        if cut.kind == "window":
+            driver.put(cut, "abcd", held=2)
+    assert wanted(driver, "abcdefghijkl") == [
+        *("kv abcd", "kv efgh", "window efgh", "kv ijkl", "window ijkl"),
+    ]
+
+
 def test_a_window_piece_that_is_not_longer_is_refused() -> None:
     """What is held stays, and its bytes are counted once."""
     driver = Driver(WINDOWED)

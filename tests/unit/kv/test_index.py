@@ -11,7 +11,7 @@ from omlxd.kv.index import Index, shared_tokens
 from omlxd.kv.types import chain, root_hash
 
 PARENT = root_hash(b"namespace")
-RUN = st.lists(st.integers(0, 2), min_size=1, max_size=5)
+RUN = st.lists(st.integers(0, 1), min_size=1, max_size=4)
 CHILDREN = st.lists(st.tuples(RUN, st.sampled_from([b"", b"image"])), max_size=12)
 
 

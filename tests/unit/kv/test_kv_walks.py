@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hypothesis import settings
@@ -14,11 +13,11 @@ from omlxd.kv.plans import Changes, Match
 from omlxd.kv.types import EntryKey, EntryKind, Layout
 from tests.unit.kv.build import LAYOUTS, B, weight
 
-HEADS = st.sampled_from([[], [1] * 4, [1] * 6, [1] * 9, [1, 1, 1, 1, 2, 2, 2, 2]])
+LINE = [1, 1, 2, 1, 1, 1, 1, 2, 2, 1, 2, 2, 1, 2, 1, 1, 2, 1]  # what conversations have in common
 TOKENS = st.builds(
-    lambda head, rest: (head + rest)[:24] or [1],
-    HEADS,
-    st.lists(st.integers(1, 2), max_size=16),
+    lambda shared, rest: LINE[:shared] + rest or [1],
+    st.sampled_from([0, 3, 4, 5, 8, 8, 11, 12, 12, 13, 16, 18]),
+    st.one_of(st.just([]), st.lists(st.integers(1, 2), max_size=6)),
 )
 
 
@@ -182,46 +181,41 @@ class Walk(RuleBasedStateMachine):
             self.ram[key] = held
         assert changes.stored == (key is not None and changes.refused == "")
 
-    def held(self, *, hot_only: bool) -> dict[EntryKey, int]:
-        on_disk = {} if hot_only else self.believed
-        return {**on_disk, **self.ram}
-
     def restorable(self, tokens: list[int], *, hot_only: bool) -> int:
         """The longest prefix by trying all lengths against all that is held."""
-        held = self.held(hot_only=hot_only)
-        there = {
-            (self.what[k].kind, self.what[k].path, self.what[k].start): n for k, n in held.items()
-        }
-        lengths = range(len(tokens) - 1, 0, -1)
-        return next((p for p in lengths if any(self.ways(there, tuple(tokens), p))), 0)
+        ram = {self.what[key]: held for key, held in self.ram.items()}
+        disk = {} if hot_only else {self.what[key]: held for key, held in self.believed.items()}
+        row = tuple(tokens)
+        for point in range(len(tokens) - 1, 0, -1):
+            start = (point - 1) // B * B
+            for last in {each.path for each in (*ram, *disk) if each.start == start}:
+                # Of files nobody knows the tokens: they serve a row that has all of them.
+                own = disk if row[: len(last)] == last else {}
+                there = {each: held for each, held in disk.items() if each.start < start}
+                there |= own | ram
+                if last[:point] == row[:point] and self.serves(there, last, point):
+                    return point
+        return 0
 
-    def ways(
-        self,
-        there: dict[tuple[EntryKind, tuple[int, ...], int], int],
-        tokens: tuple[int, ...],
-        p: int,
-    ) -> Iterator[bool]:
-        """For each block that p may lie in: whether all is there to go on from p."""
-        start = (p - 1) // B * B
-        low = max(0, p - self.layout.window + 1)
-        for last in {path for _, path, begin in there if begin == start}:
-            if last[:p] != tokens[:p] or len(last) < p:
-                continue
-            path = [(tokens[: at + B], at) for at in range(0, start, B)] + [(last, start)]
-            kv = not self.layout.grows or all(("kv", *block) in there for block in path)
-            point = not self.layout.recurrent or (
-                len(last) == p and ("point", last, start) in there
-            )
-            window = not self.layout.window or all(
-                any(
-                    end - there.get(("window", end_path, at), 0) <= token < end
-                    for end_path, at in path
-                    for end in [len(end_path)]
-                    if at <= token
-                )
-                for token in range(low, p)
-            )
-            yield kv and point and window
+    def serves(self, there: dict[Stored, int], last: tuple[int, ...], point: int) -> bool:
+        """Whether a row goes on from `point`, in the block that ends `last`."""
+        if len(last) < point:
+            return False
+        layout = self.layout
+        blocks = [last[: at + B] for at in range(0, point, B)]
+
+        def entry(kind: EntryKind, path: tuple[int, ...]) -> int:
+            return there.get(Stored(kind, path, (len(path) - 1) // B * B), 0)
+
+        if layout.grows and not all(entry("kv", path) for path in blocks):
+            return False
+        if layout.recurrent and not (len(last) == point and entry("point", last)):
+            return False
+        low = max(0, point - layout.window + 1) if layout.window else point
+        return all(
+            token >= len(blocks[token // B]) - entry("window", blocks[token // B])
+            for token in range(low, point)
+        )
 
     def check(self, match: Match, tokens: list[int], *, hot_only: bool) -> None:
         self.check_run(match, tokens)
@@ -244,7 +238,7 @@ class Walk(RuleBasedStateMachine):
         assert match.ram_tokens + match.ssd_tokens == match.point
 
     def check_run(self, match: Match, tokens: list[int]) -> None:
-        """Every entry was cut from these very tokens, and the blocks leave no hole."""
+        """Every entry was cut from these very tokens, and nothing the join needs is left out."""
         position = 0
         for block in match.run:
             assert block.start == position
@@ -255,8 +249,16 @@ class Walk(RuleBasedStateMachine):
                     shared = min(match.point, len(stored.path))
                     assert (stored.kind, stored.start) == (kind, block.start)
                     assert list(stored.path[:shared]) == tokens[:shared]
+                    assert len(stored.path) == position
         assert match.point <= position < match.point + B
         assert match.point < len(tokens)
+        if match.point:
+            assert all((block.kv is not None) == self.layout.grows for block in match.run)
+            low = max(0, match.point - self.layout.window + 1)
+            reach = [block for block in match.run if block.start + block.tokens > low]
+            assert all((block.window is not None) == (self.layout.window > 0) for block in reach)
+            points = [block.point is not None for block in match.run]
+            assert points == [False] * (len(points) - 1) + [self.layout.recurrent]
 
     @invariant()
     def holds(self) -> None:

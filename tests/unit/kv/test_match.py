@@ -87,6 +87,15 @@ def test_recurrent_layers_go_on_only_from_their_points() -> None:
     assert (match.point, match.diverged_at, match.why_not_more) == (0, 2, "not restorable here")
 
 
+def test_a_state_behind_the_last_token_but_one_does_not_serve() -> None:
+    """A prompt that ends on a boundary with a point has to go on from an older one."""
+    driver = Driver(HYBRID)
+    driver.store("abcd")
+    driver.store("abcdefgh")
+    assert driver.match("abcdefgh").point == 4
+    assert driver.match("abcdefghX").point == 8
+
+
 def test_tails_of_every_parent_on_the_path_are_candidates() -> None:
     """A tail's point can lie deeper than any boundary that has one."""
     driver = Driver(HYBRID)

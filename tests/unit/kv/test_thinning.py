@@ -183,9 +183,21 @@ def test_a_write_that_fails_after_the_conversation_moved_on_is_not_tried_again()
 def test_a_spent_window_is_no_room_for_its_longer_piece() -> None:
     """Replacing a spent piece while RAM is full replaces it, and counts its bytes once."""
     driver = Driver(SLIDING)
-    (cut, *_) = (cut for cut in driver.missing("aaaa") if cut.kind == "window")
+    driver.store("0000")
+    (cut,) = (cut for cut in driver.missing("aaaa") if cut.kind == "window")
+    driver.store(LONG, kinds=["kv"])
     driver.put(cut, "aaaa", held=1)
-    grow(driver)
+    driver.store(LONG)
     driver.cache.resize(driver.cache.stats().hot_bytes)
-    assert "window aaaa" not in driver.put(cut, "aaaa")
-    assert driver.cache.stats().hot_bytes <= driver.cache.stats().hot_budget_bytes
+    assert driver.put(cut, "aaaa", held=4) == ["kv 0000", "window 0000"]
+    assert going(driver, 1)[0] != "window aaaa"
+
+
+def test_a_spent_point_makes_room_for_its_own_blocks_keys() -> None:
+    """In decode points come first; the block stays one although its only entry went."""
+    driver = Driver(HYBRID)
+    for stop in range(4, len(LONG) + 1, 4):
+        driver.store(LONG[:stop], kinds=["point"])
+    driver.cache.resize(driver.cache.stats().hot_bytes)
+    assert driver.store("aaaa", kinds=["kv"]) == ["point aaaa"]
+    assert "kv aaaa" in driver.ram.values()
