@@ -31,6 +31,11 @@ def plan_pauses(
     return tuple(sorted(point for point in points if start < point < total))
 
 
+def can_wait(layout: Layout) -> bool:
+    """Whether all that a row computes can still be cut later, when nobody waits for a token."""
+    return not layout.recurrent and not layout.window
+
+
 def prefill_is_due(layout: Layout, *, computed: int, total: int, pauses: Sequence[int]) -> bool:
     """Whether a row is to be stored at the end of this chunk.
 
@@ -38,12 +43,14 @@ def prefill_is_due(layout: Layout, *, computed: int, total: int, pauses: Sequenc
     """
     if computed == total:
         return decode_is_due(layout, computed)
+    if computed == total - 1 and can_wait(layout):
+        return False  # its first token comes first
     return computed in pauses or layout.window > 0
 
 
 def decode_is_due(layout: Layout, computed: int) -> bool:
     """Whether what does not grow is to be stored between two tokens; the rest can wait."""
-    return (layout.recurrent or layout.window > 0) and computed % layout.block_tokens == 0
+    return not can_wait(layout) and computed % layout.block_tokens == 0
 
 
 def last_seen(layout: Layout, *, shared: int, pauses: Sequence[int]) -> int:

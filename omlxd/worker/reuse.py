@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from omlxd.ipc.messages import PrefixMatch
 from omlxd.kv.types import Layout
-from omlxd.sched.pauses import decode_is_due, last_seen, plan_pauses, prefill_is_due
+from omlxd.sched.pauses import can_wait, decode_is_due, last_seen, plan_pauses, prefill_is_due
 from omlxd.sched.rows import RowKey
 from omlxd.sched.scheduler import Scheduler
 from omlxd.sched.sharing import Sharing, pays
@@ -32,6 +32,7 @@ class _Row:
     pauses: Sequence[int] = ()
     total: int = 0  # tokens to run before it decodes
     computed: int = 0
+    has_drawn: bool = False  # since it came into its lane
     is_broken: bool = False
 
     @property
@@ -100,7 +101,8 @@ class Reuse:
             self._store(self._rows[donor], at_point=False)
             row.prefix.seek(row.tokens)
         restored = row.prefix.restore()
-        row.read, row.total, row.computed = read, len(row.tokens), restored.tokens
+        row.read, row.has_drawn = read, False
+        row.total, row.computed = len(row.tokens), restored.tokens
         row.pauses = plan_pauses(
             layout, start=row.computed, total=row.total, shared=self._partings(row, layout)
         )
@@ -118,8 +120,9 @@ class Reuse:
         if layout is None:
             return
         for drawn in outcome.drawn:
-            if decode_is_due(layout, drawn.computed_tokens) and drawn.key in self._rows:
-                self._store(self._rows[drawn.key], at_point=True, growing=False)
+            row = self._rows.get(drawn.key)
+            if row is not None and row.read is not None:
+                self._drew(row, layout, drawn.computed_tokens)
 
     def broke(self, keys: Sequence[RowKey]) -> None:
         """A step broke with these rows in it."""
@@ -156,6 +159,13 @@ class Reuse:
         if freed or is_due:
             self._store(row, at_point=computed in row.pauses or computed == row.total)
         self._let_go(freed)
+
+    def _drew(self, row: _Row, layout: Layout, computed: int) -> None:
+        is_first, row.has_drawn = not row.has_drawn, True
+        if is_first and can_wait(layout):
+            self._store(row, at_point=True)
+        elif decode_is_due(layout, computed):
+            self._store(row, at_point=True, growing=False)
 
     def _close(self, key: RowKey, row: _Row) -> None:
         row.prefix.close()
