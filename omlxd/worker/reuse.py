@@ -36,8 +36,9 @@ class _Row:
     is_broken: bool = False
 
     @property
-    def prefills(self) -> bool:
-        return self.read is not None and self.computed < self.total
+    def can_share(self) -> bool:
+        """It computes its prompt, or has just done so: not all of that is stored yet."""
+        return self.read is not None and not self.has_drawn and not self.is_broken
 
 
 class Reuse:
@@ -188,7 +189,7 @@ class Reuse:
         assert layout is not None
         best: tuple[RowKey | None, int] = (None, 0)
         for key, other in self._rows.items():
-            if not other.prefills or other.is_broken:
+            if not other.can_share:
                 continue
             shared = self._shared(other, row, layout.block_tokens)
             until = last_seen(layout, shared=shared, pauses=other.pauses)
