@@ -86,8 +86,8 @@ def test_a_match_takes_no_more_from_disk_than_ram_can_hold(restarted: Driver) ->
 
 
 @pytest.mark.parametrize(("hot_bytes", "point"), [(150, 8), (149, 4), (100, 4), (99, 0)])
-def test_windows_and_states_take_room_too(hot_bytes: int, point: int) -> None:
-    """All that a match takes from disk has to fit: keys, values, windows in reach and the state."""
+def test_states_take_room_too(hot_bytes: int, point: int) -> None:
+    """What a match takes from disk has to fit with its state."""
     driver = Driver(HYBRID, cold=True)
     driver.store("abcd")
     driver.store("abcdefgh")
@@ -95,6 +95,18 @@ def test_windows_and_states_take_room_too(hot_bytes: int, point: int) -> None:
     driver.forget_ram()
     driver.cache.resize(hot_bytes)
     assert driver.match("abcdefghX").point == point
+
+
+@pytest.mark.parametrize(("hot_bytes", "point"), [(250, 12), (249, 8), (200, 8), (199, 4)])
+def test_windows_in_reach_take_room_too(hot_bytes: int, point: int) -> None:
+    """What a match takes from disk has to fit with the windows of two blocks, or of the first."""
+    driver = Driver(SLIDING, cold=True)
+    for stop in (4, 8, 12):
+        driver.store(TEXT[:stop])
+        driver.write_all()
+    driver.forget_ram()
+    driver.cache.resize(hot_bytes)
+    assert driver.match(TEXT + "X").point == point
 
 
 def test_what_another_row_has_pinned_needs_no_room_again(restarted: Driver) -> None:
