@@ -61,9 +61,6 @@ class ColdTier:
         """Whether it is, or is about to be, on disk."""
         return key in self._known or key in self._writing
 
-    def is_dirty(self, key: EntryKey) -> bool:
-        return key in self._dirty
-
     # ------------------------------------------------------------------ what is there
 
     def enable(self, enabled: bool) -> None:

@@ -38,6 +38,10 @@ class EvictionOrder:
         self._protected_heap: Heap = []
         self._stamps = 0
 
+    def __len__(self) -> int:
+        """Items in the heaps, also those that no longer hold."""
+        return len(self._probation_heap) + len(self._protected_heap)
+
     def is_free(self, node: Node) -> bool:
         """Whether it may go: nothing pinned, nothing hangs on it."""
         return node.stamp > 0 and node.pinned == 0 and not self._has_children(node.ref.block)

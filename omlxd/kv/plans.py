@@ -90,10 +90,6 @@ class Cut:
     chain: ChainKeys = field(repr=False, compare=False)  # of the row it is cut from
 
     @property
-    def block(self) -> BlockHash:
-        return self.ref.block
-
-    @property
     def start(self) -> int:
         return self.ref.start
 

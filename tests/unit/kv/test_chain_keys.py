@@ -56,7 +56,7 @@ def test_a_blocks_names_are_those_of_its_hash() -> None:
     """A full block's entries are named by kind, and a tail has its own hash under its parent."""
     tokens = list(range(10))
     keys = keys_of(tokens)
-    assert keys.name(1, "kv") == keys.hashes[1]
+    assert keys.name(1, "kv") == entry_key(keys.hashes[1], "kv")
     assert keys.name(1, "point") == entry_key(keys.hashes[1], "point")
     tail = keys.ref(tokens, 2, 10)
     assert (tail.start, tail.stop, tail.parent) == (8, 10, keys.hashes[1])

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from omlxd.kv.order import PROTECTED_IDLE_S
-from tests.unit.kv.build import FULL, HYBRID, RECURRENT, Driver, letters
+from omlxd.kv.chain_keys import ChainKeys
+from omlxd.kv.entries import Node
+from omlxd.kv.index import Index
+from omlxd.kv.order import PROTECTED_IDLE_S, EvictionOrder
+from omlxd.kv.types import root_hash
+from tests.unit.kv.build import FULL, HYBRID, RECURRENT, B, Driver, letters
 
 
 def held(driver: Driver) -> list[str]:
@@ -225,3 +229,31 @@ def test_behind_a_block_without_room_nothing_is_kept() -> None:
     driver.store("abcdefghijkl", kinds=["kv"])  # by another row
     assert put_all() == []
     assert held(driver) == ["kv abcd", "kv efgh", "kv ijkl", "kv mnop", "point mnop"]
+
+
+def test_a_tail_without_room_is_tried_again_with_its_point() -> None:
+    """What was refused once is taken when there is room for it, state and all."""
+    driver = Driver(HYBRID, hot_bytes=140)
+    row = driver.keys("abcdef")
+    for hot_bytes in (40, 60, 160):
+        driver.cache.resize(hot_bytes)
+        for cut in driver.cache.missing(letters("abcdef"), row, computed=6, at_point=True):
+            driver.put(cut, "abcdef")
+    assert held(driver) == ["kv abcd", "kv ef", "point ef"]
+    assert driver.cache.stats().refused == {"no room": 2, "larger than the budget": 1}
+
+
+def test_being_used_again_and_again_takes_no_memory() -> None:
+    """The order of eviction forgets what no longer holds as fast as it comes."""
+    index = Index()
+    order = EvictionOrder(index.nodes, has_children=lambda block: False)
+    tokens = letters("abcd")
+    keys = ChainKeys(root_hash(b"namespace"), B)
+    keys.extend(tokens)
+    node = Node(keys.ref(tokens, 0, B), is_tail=False, donor=None)
+    index.add(node)
+    for turn in range(1_000):
+        order.used(node, float(turn))
+        order.check_integrity()
+    assert len(order) < 100
+    assert order.first(sparing=False) is node
