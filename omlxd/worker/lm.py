@@ -18,12 +18,13 @@ import mlx.core as mx
 
 from omlxd.ipc.messages import CacheCommand, LiveSettings, LoadSettings
 from omlxd.sched.scheduler import Bounds, Scheduler
+from omlxd.worker.commands import Cancel, Configure, Inbox, Later, Stop, Submit
 from omlxd.worker.generators import BatchLane
 from omlxd.worker.lanes import Lane
 from omlxd.worker.limits import Limits, apply_limits, decide_limits, recommended_bytes
 from omlxd.worker.lm_load import Abilities, Loaded, load_weights, probe_abilities
 from omlxd.worker.lm_solo import SoloLane
-from omlxd.worker.loop import Cancel, Configure, EngineLoop, Inbox, Later, Stop, Submit
+from omlxd.worker.loop import EngineLoop
 from omlxd.worker.namespace import namespace
 from omlxd.worker.pages import Pages
 from omlxd.worker.ports import EngineFacts, EngineListener, LoadError, RowJob

@@ -16,6 +16,7 @@ from omlxd.errors import EngineFailed, OmlxError, RequestInvalid
 from omlxd.ipc.messages import CacheCommand, LiveSettings, PrefixMatch
 from omlxd.sched.rows import RowKey, RowSpec
 from omlxd.sched.scheduler import Bounds, Insertion, LaneStep, Scheduler
+from omlxd.worker.commands import Cancel, Command, Configure, Inbox, Later, Stop, Submit
 from omlxd.worker.lanes import Device, Drawn, Lane, StepFault, StepOutcome
 from omlxd.worker.ports import EngineListener, EngineStats, RowJob, RowUsage, TokenOut
 from omlxd.worker.prefixes import Prefixes
@@ -23,38 +24,6 @@ from omlxd.worker.reuse import Reuse
 
 STATS_INTERVAL_S = 1.0
 FAULTS_IN_A_ROW = 3  # broken steps without a good one between: it is the model, not the requests
-
-
-@dataclass(frozen=True, slots=True)
-class Submit:
-    rows: Sequence[RowJob]
-
-
-@dataclass(frozen=True, slots=True)
-class Cancel:
-    request_id: str
-    index: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Configure:
-    live: LiveSettings
-
-
-@dataclass(frozen=True, slots=True)
-class Later:
-    """Another thread has this to be done on the engine's."""
-
-    act: Callable[[], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
-    pass
-
-
-Command = Submit | Cancel | Configure | CacheCommand | Later | Stop
-Inbox = queue.SimpleQueue[Command]
 
 
 class EngineBroken(Exception):

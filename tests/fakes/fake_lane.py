@@ -41,13 +41,16 @@ class FakeLane:
     def __init__(self) -> None:
         self.rows: dict[RowKey, _FakeRow] = {}
         self.inserted: list[tuple[str, list[int]]] = []
+        self.starts: list[tuple[str, Start]] = []
         self.steps = 0
 
     def insert(self, job: RowJob, output: Sequence[int], start: Start = COLD_START) -> None:
         if job.prompt[0] == BREAKS_INSERT:
             raise ValueError("no such parameters")
         self.inserted.append((job.request_id, list(output)))
-        self.rows[RowKey(job.request_id, job.index)] = _FakeRow(job, output, start)
+        row = self.rows[RowKey(job.request_id, job.index)] = _FakeRow(job, output, start)
+        assert start.caches is None or start.caches == [row.tokens[: row.computed]]
+        self.starts.append((job.request_id, start))
 
     def remove(self, keys: Sequence[RowKey]) -> None:
         for key in keys:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import time
+from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import mlx.core as mx
 import pytest
@@ -21,6 +23,7 @@ pytestmark = pytest.mark.mlx
 
 ROUNDS = 1000
 PROMPT = tokens(100, 71)
+KEPT = 7 + 1  # entries of a prompt of 100 tokens and a reply of 12: blocks, and the prompt's tail
 
 
 @pytest.fixture(autouse=True)
@@ -58,8 +61,7 @@ def test_memory_in_use_is_the_sum_of_what_is_kept(tiny_models: Path, name: str) 
         asked = tokens(len(PROMPT), number % 100)
         row.seek([*asked, 1])
         row.restore()
-        held = RowCaches(asked, caches)
-        row.store(lambda held=held: held, at_point=True, growing=True)
+        row.store(partial(RowCaches, asked, caches), at_point=True, growing=True)
         row.close()
         evicted += sum(each.blocks for each in cache.hot.take_evicted())
     cache.core.check_integrity()
@@ -79,7 +81,7 @@ def test_less_ram_evicts_at_once_and_none_keeps_nothing(tiny_models: Path) -> No
     with Truth(tiny_models / "tiny-llama") as truth:
         for number in range(4):
             truth.ask(f"r{number}", tokens(100, 80 + number))
-        full = truth.wait_for_report(lambda report: report.hot_entries >= 4 * 7)
+        full = truth.wait_for_report(lambda report: report.hot_entries == 4 * KEPT)
         half = full.hot_bytes // 2
         truth.rig.engine.configure(LiveSettings(hot_bytes=half, prefill_step_tokens=64))
         left = truth.wait_for_report(lambda report: report.hot_limit_bytes == half)
@@ -113,11 +115,13 @@ def test_turned_off_while_rows_run_they_run_on(tiny_models: Path) -> None:
 
 
 @pytest.mark.parametrize("op", ["clear_hot", "clear"])
-def test_a_command_clears_what_ram_holds(tiny_models: Path, op: str) -> None:
+def test_a_command_clears_what_ram_holds(
+    tiny_models: Path, op: Literal["clear_hot", "clear"]
+) -> None:
     """It says how much that was, and the next prompt starts at its first token."""
     with Truth(tiny_models / "tiny-llama") as truth:
         truth.ask("first", PROMPT)
-        held = truth.wait_for_report(lambda report: report.hot_entries > 0)
+        held = truth.wait_for_report(lambda report: report.hot_entries == KEPT)
         truth.rig.engine.command_cache(CacheCommand(7, op))
         truth.rig.wait_for(lambda: CacheDone in map(type, truth.rig.cache_frames))
         [done] = [each for each in truth.rig.cache_frames if isinstance(each, CacheDone)]

@@ -48,8 +48,9 @@ def test_the_very_same_prompt_runs_one_token(models: Path, name: str, length: in
         truth.ask("first", tokens(length, 1))
         truth.ask("again", tokens(length, 1))
         assert (truth.cached("first"), truth.cached("again")) == (0, length - 1)
-        assert truth.usage("again").match is not None
-        assert truth.usage("again").match.donor == "first"
+        match = truth.usage("again").match
+        assert match is not None
+        assert (match.donor, match.why_not_more) == ("first", "exact prompt")
 
 
 @pytest.mark.parametrize("name", EVERY_CLASS)

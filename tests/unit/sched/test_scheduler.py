@@ -268,3 +268,74 @@ def test_a_row_submitted_twice_is_our_own_bug() -> None:
     submit(sched, "a")
     with pytest.raises(AssertionError):
         submit(sched, "a")
+
+
+def test_a_held_row_stands_in_nobodys_way() -> None:
+    """Those behind it start; released, it is first in the line again."""
+    sched = scheduler(max_rows=1)
+    for name in "abc":
+        submit(sched, name)
+    sched.hold(key("a"))
+    assert inserted(sched.schedule()) == ["b"]
+    assert [each.status for each in sched.row_stats()] == ["prefill", "restoring", "waiting"]
+    assert (sched.running, sched.waiting) == (1, 2)
+    sched.release(key("a"))
+    sched.row_ended(key("b"))
+    assert inserted(sched.schedule()) == ["a"]
+    sched.check_integrity()
+
+
+def test_a_row_can_be_held_in_the_moment_of_its_insertion() -> None:
+    """It goes back to its place without being taken out of a lane it never reached."""
+    sched = scheduler()
+    submit(sched, "a")
+    submit(sched, "b")
+    assert inserted(sched.schedule()) == ["a", "b"]
+    sched.hold(key("a"))
+    sched.check_integrity()
+    plan = sched.schedule()
+    assert (plan.remove, plan.insert) == ([], [])
+    sched.release(key("a"))
+    assert inserted(sched.schedule()) == ["a"]
+
+
+def test_with_held_rows_alone_there_is_no_work() -> None:
+    """The loop may sleep, though it is not at rest; a row that is gone cannot be released."""
+    sched = scheduler()
+    submit(sched, "a")
+    assert sched.has_work
+    sched.hold(key("a"))
+    assert (sched.has_work, sched.is_idle) == (False, False)
+    sched.release(key("a"))
+    assert sched.has_work
+    sched.cancel("a")
+    sched.release(key("a"))
+    assert (sched.has_work, sched.is_idle) == (False, True)
+
+
+def test_a_prompt_that_is_mostly_restored_counts_as_a_short_one() -> None:
+    """It may overtake a long prompt, and what is left of it is what others compare with."""
+    sched = scheduler()
+    submit(sched, "long", 4 * CAP)
+    sched.schedule()
+    submit(sched, "as long", 4 * CAP)
+    submit(sched, "warm", 4 * CAP)
+    sched.row_restorable(key("warm"), 4 * CAP - 10)
+    assert inserted(sched.schedule()) == ["warm"]
+    sched.row_progressed(key("warm"), 4 * CAP - 10)
+    submit(sched, "short", 5)
+    submit(sched, "too long", 6)
+    assert inserted(sched.schedule()) == ["short"]
+    sched.check_integrity()
+
+
+def test_a_row_sent_back_to_the_line_has_to_be_matched_anew() -> None:
+    """What was restorable before may be gone."""
+    sched = scheduler()
+    submit(sched, "a", 100)
+    submit(sched, "b", 100)
+    sched.row_restorable(key("b"), 90)
+    sched.schedule()
+    sched.prefill_failed([key("a"), key("b")])
+    sched.check_integrity()
+    assert [each.computed_tokens for each in sched.row_stats()] == [0, 0]

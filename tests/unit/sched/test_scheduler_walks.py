@@ -28,6 +28,7 @@ class Walk(RuleBasedStateMachine):
         self.lanes: dict[int, dict[RowKey, int]] = {}  # tokens each row has computed
         self.output: dict[RowKey, int] = {}
         self.ended: set[RowKey] = set()
+        self.held: set[RowKey] = set()
         self.requests = 0
 
     @rule(rows=st.integers(1, 3), prompt=st.integers(1, 3_000), max_tokens=st.integers(1, 900))
@@ -53,6 +54,25 @@ class Walk(RuleBasedStateMachine):
         assert key in gone
         for each in gone:
             self.end(each)
+
+    @rule(data=st.data())
+    def hold(self, data: st.DataObject) -> None:
+        """A waiting row's prefix is to be read from disk."""
+        waiting = [key for key in self.arrived if not self.in_lane(key)]
+        if waiting:
+            key = data.draw(st.sampled_from(waiting))
+            self.sched.hold(key)
+            self.held.add(key)
+
+    @rule(share=st.floats(0, 1))
+    def release(self, share: float) -> None:
+        """What held rows waited for is here: some of their prompts, and more or less of them."""
+        for key in self.held & self.arrived.keys():
+            self.sched.release(key)
+            if not self.in_lane(key):
+                tokens = self.specs[key].prompt_tokens + self.output[key]
+                self.sched.row_restorable(key, int(share * (tokens - 1)))
+        self.held.clear()
 
     @rule(max_rows=st.integers(1, 6), budget=BUDGETS)
     def configure(self, max_rows: int, budget: int | None) -> None:
@@ -115,13 +135,15 @@ class Walk(RuleBasedStateMachine):
 
     def insert(self, insertion: Insertion, before: dict[RowKey, int]) -> None:
         key = insertion.key
+        assert key not in self.held
         assert all(key not in rows for rows in self.lanes.values())
         assert 0 <= insertion.lane < MAX_LANES
         assert 1 <= insertion.max_tokens <= self.specs[key].max_tokens
         skipped = [
             each
             for each, order in self.arrived.items()
-            if order < self.arrived[key] and each not in before and not self.in_lane(each)
+            if order < self.arrived[key]
+            and not (each in before or each in self.held or self.in_lane(each))
         ]
         if skipped:
             assert self.waits_for_prefill() or self.bounds.kv_budget_bytes is not None
@@ -135,6 +157,7 @@ class Walk(RuleBasedStateMachine):
         assert key not in self.ended
         self.ended.add(key)
         del self.arrived[key]
+        self.held.discard(key)
 
     def running(self) -> list[RowKey]:
         return [key for rows in self.lanes.values() for key in rows if key in self.arrived]
@@ -153,6 +176,7 @@ class Walk(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """With time, everything ends, and nothing is left behind."""
+        self.release(share=0.5)
         self.bounds = Bounds(max_rows=8, prefill_cap=4096)
         self.sched.configure(self.bounds)
         for _ in range(20_000):

@@ -2,141 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 import pytest
 
-from omlxd.errors import EngineFailed, MemoryExceeded, OmlxError, RequestInvalid
+from omlxd.errors import EngineFailed, MemoryExceeded, RequestInvalid
 from omlxd.ipc.messages import LiveSettings
-from omlxd.sched.footprint import KvCost
-from omlxd.sched.scheduler import Bounds, Scheduler
-from omlxd.worker.loop import Cancel, Configure, EngineBroken, EngineLoop, Inbox, Stop, Submit
-from omlxd.worker.ports import (
-    CacheFrame,
-    EngineStats,
-    ResolvedSampling,
-    RowJob,
-    RowUsage,
-    TokenOut,
-)
-from omlxd.worker.prefixes import NoPrefixes
+from omlxd.worker.commands import Cancel, Configure, Stop
+from omlxd.worker.loop import EngineBroken
+from omlxd.worker.ports import ResolvedSampling, RowUsage
 from tests.fakes.fake_lane import (
     BREAKS_DECODE,
     BREAKS_INSERT,
     BREAKS_ITSELF,
     BREAKS_PREFILL,
     VOCABULARY,
-    FakeDevice,
-    FakeLane,
     expected,
 )
+from tests.support.loop_rig import LoopRig
 
 LIVE = LiveSettings()
 
 
-class Rig:
-    """A loop in this thread; it stops when `rows` rows or requests have ended."""
-
-    def __init__(self, *, max_rows: int = 8, budget: int | None = None, cap: int = 64) -> None:
-        self.inbox = Inbox()
-        self.lanes: dict[int, FakeLane] = {}
-        self.device = FakeDevice()
-        self.now = 0.0
-        self.second_per_token = 0.0
-        self.cap = cap
-        self.scheduled: list[str] = []
-        self.steps: list[list[TokenOut]] = []
-        self.usages: list[RowUsage] = []
-        self.failed: dict[str, OmlxError] = {}
-        self.stats: list[EngineStats] = []
-        self.cache_frames: list[CacheFrame] = []
-        self.on_step: Callable[[], None] = lambda: None
-        self.on_report: Callable[[], None] = lambda: None
-        self.ends_left = 1 << 30
-        bounds = Bounds(max_rows=max_rows, prefill_cap=cap, kv_budget_bytes=budget)
-        self.loop = EngineLoop(
-            inbox=self.inbox,
-            scheduler=Scheduler(bounds, KvCost(per_token=1)),
-            make_lane=self.make_lane,
-            bounds=lambda live: Bounds(max_rows=live.max_concurrent_requests, prefill_cap=cap),
-            prefixes=NoPrefixes(self.on_cache),
-            vocabulary=VOCABULARY,
-            listener=self,
-            device=self.device,
-            clock=lambda: self.now,
-        )
-
-    def make_lane(self, number: int) -> FakeLane:
-        assert number not in self.lanes
-        self.lanes[number] = FakeLane()
-        return self.lanes[number]
-
-    def submit(
-        self,
-        name: str,
-        *prompts: Sequence[int],
-        max_tokens: int = 3,
-        stop_tokens: frozenset[int] = frozenset(),
-        sampling: ResolvedSampling | None = None,
-    ) -> None:
-        rows = [
-            RowJob(
-                request_id=name,
-                index=index,
-                prompt=prompt,
-                max_tokens=max_tokens,
-                sampling=sampling or ResolvedSampling(),
-                stop_tokens=stop_tokens,
-            )
-            for index, prompt in enumerate(prompts)
-        ]
-        self.inbox.put(Submit(rows))
-
-    def run(self, *, ends: int) -> None:
-        self.ends_left = ends
-        self.loop.run()
-
-    def tokens(self, name: str, index: int = 0) -> list[int]:
-        return [
-            each.token
-            for step in self.steps
-            for each in step
-            if (each.request_id, each.index) == (name, index)
-        ]
-
-    # ------------------------------------------------------------------ EngineListener
-
-    def on_scheduled(self, request_id: str) -> None:
-        self.scheduled.append(request_id)
-
-    def on_tokens(self, tokens: Sequence[TokenOut], ended: Sequence[RowUsage]) -> None:
-        self.steps.append(list(tokens))
-        self.usages += ended
-        self.now += self.second_per_token
-        self.on_step()
-        self._count(sum(each.finish is not None for each in tokens))
-
-    def on_failed(self, request_id: str, error: OmlxError) -> None:
-        assert request_id not in self.failed
-        self.failed[request_id] = error
-        self._count(1)
-
-    def on_stats(self, stats: EngineStats) -> None:
-        self.stats.append(stats)
-        self.on_report()
-
-    def on_cache(self, frame: CacheFrame) -> None:
-        self.cache_frames.append(frame)
-
-    def _count(self, ends: int) -> None:
-        self.ends_left -= ends
-        if ends and self.ends_left <= 0:
-            self.inbox.put(Stop())
-
-
 def test_all_tokens_of_a_step_come_in_one_call() -> None:
     """Two rows that decode together are reported together, token by token."""
-    rig = Rig()
+    rig = LoopRig()
     rig.submit("a", [1, 2])
     rig.submit("b", [3])
     rig.run(ends=2)
@@ -147,7 +35,7 @@ def test_all_tokens_of_a_step_come_in_one_call() -> None:
 
 def test_a_row_ends_at_its_last_allowed_token() -> None:
     """`max_tokens` is exact, and the last token says "length"."""
-    rig = Rig()
+    rig = LoopRig()
     rig.submit("a", [1], max_tokens=5)
     rig.run(ends=1)
     assert [step[0].finish for step in rig.steps] == [None] * 4 + ["length"]
@@ -155,7 +43,7 @@ def test_a_row_ends_at_its_last_allowed_token() -> None:
 
 def test_a_stop_token_ends_its_row() -> None:
     """It is reported with the reason, and wins over the length."""
-    rig = Rig()
+    rig = LoopRig()
     second = expected([1, 2], 2)[1]
     rig.submit("a", [1, 2], max_tokens=2, stop_tokens=frozenset({second}))
     rig.run(ends=1)
@@ -164,7 +52,7 @@ def test_a_stop_token_ends_its_row() -> None:
 
 def test_a_request_is_scheduled_once_and_each_row_tells_where_its_prompt_came_from() -> None:
     """Three choices make one scheduling event and three usages, with their first tokens."""
-    rig = Rig()
+    rig = LoopRig()
     rig.submit("a", [1, 2], [1, 2], [1, 2])
     rig.run(ends=3)
     assert rig.scheduled == ["a"]
@@ -173,7 +61,7 @@ def test_a_request_is_scheduled_once_and_each_row_tells_where_its_prompt_came_fr
 
 def test_token_ids_the_model_does_not_have_are_refused() -> None:
     """They would read outside the model's arrays; neighbours notice nothing."""
-    rig = Rig()
+    rig = LoopRig()
     rig.submit("prompt", [1, VOCABULARY])
     rig.submit("bias", [1], sampling=ResolvedSampling(logit_bias={-1: 1.0}))
     rig.submit("good", [1])
@@ -188,7 +76,7 @@ def test_token_ids_the_model_does_not_have_are_refused() -> None:
 
 def test_a_cancelled_stream_stops_within_a_step() -> None:
     """After the cancel at most the tokens of the step under way come."""
-    rig = Rig()
+    rig = LoopRig()
     rig.submit("gone", [1], max_tokens=1000)
     rig.submit("stays", [2], max_tokens=20)
     rig.on_step = lambda: rig.inbox.put(Cancel("gone", None)) if len(rig.steps) == 4 else None
@@ -200,7 +88,7 @@ def test_a_cancelled_stream_stops_within_a_step() -> None:
 
 def test_a_request_cancelled_in_the_queue_never_starts() -> None:
     """Its place in the line closes."""
-    rig = Rig(max_rows=1)
+    rig = LoopRig(max_rows=1)
     rig.submit("runs", [1], max_tokens=5)
     rig.submit("gone", [2])
     rig.submit("next", [3])
@@ -211,7 +99,7 @@ def test_a_request_cancelled_in_the_queue_never_starts() -> None:
 
 def test_a_request_cancelled_in_prefill_frees_its_slot() -> None:
     """The next one starts although thousands of prompt tokens were left."""
-    rig = Rig(max_rows=2, cap=8)
+    rig = LoopRig(max_rows=2, cap=8)
     rig.submit("stream", [1], max_tokens=30)
     rig.submit("huge", [2] * 10_000)
     rig.submit("next", [3])
@@ -223,7 +111,7 @@ def test_a_request_cancelled_in_prefill_frees_its_slot() -> None:
 
 def test_one_choice_can_be_cancelled_alone() -> None:
     """A stop string in one choice does not end the others."""
-    rig = Rig()
+    rig = LoopRig()
     rig.submit("a", [1], [2], max_tokens=6)
     rig.on_step = lambda: rig.inbox.put(Cancel("a", 0)) if len(rig.steps) == 2 else None
     rig.run(ends=1)
@@ -233,7 +121,7 @@ def test_one_choice_can_be_cancelled_alone() -> None:
 
 def test_a_row_whose_sampler_fails_fails_its_request_only() -> None:
     """None of its tokens of that step is reported; the neighbour loses nothing."""
-    rig = Rig()
+    rig = LoopRig()
     rig.submit("bad", [BREAKS_ITSELF])
     rig.submit("good", [1], max_tokens=10)
     rig.run(ends=2)
@@ -245,7 +133,7 @@ def test_a_row_whose_sampler_fails_fails_its_request_only() -> None:
 
 def test_a_row_that_cannot_be_inserted_fails_alone() -> None:
     """Even when another choice of its request is in a lane already."""
-    rig = Rig()
+    rig = LoopRig()
     rig.submit("bad", [1], [BREAKS_INSERT], [2])
     rig.submit("good", [1])
     rig.run(ends=2)
@@ -256,7 +144,7 @@ def test_a_row_that_cannot_be_inserted_fails_alone() -> None:
 
 def test_the_culprit_of_a_broken_prefill_is_found_by_running_suspects_alone() -> None:
     """The neighbour that prefilled beside it is run again and ends well."""
-    rig = Rig()
+    rig = LoopRig()
     rig.submit("stream", [1], max_tokens=12)
 
     def join_together() -> None:
@@ -273,7 +161,7 @@ def test_the_culprit_of_a_broken_prefill_is_found_by_running_suspects_alone() ->
 
 def test_a_broken_decode_of_one_request_fails_that_one() -> None:
     """The engine lives and serves the next."""
-    rig = Rig()
+    rig = LoopRig()
     rig.submit("bad", [BREAKS_DECODE])
     rig.run(ends=1)
     rig.submit("good", [1])
@@ -284,7 +172,7 @@ def test_a_broken_decode_of_one_request_fails_that_one() -> None:
 
 def test_a_broken_decode_that_is_nobodys_ends_the_engine() -> None:
     """Every request is failed first, the waiting ones too."""
-    rig = Rig(max_rows=2)
+    rig = LoopRig(max_rows=2)
     rig.submit("a", [BREAKS_DECODE])
     rig.submit("b", [1])
     rig.submit("waiting", [2])
@@ -295,7 +183,7 @@ def test_a_broken_decode_that_is_nobodys_ends_the_engine() -> None:
 
 def test_three_broken_steps_in_a_row_mean_that_the_model_is_broken() -> None:
     """One request after the other failing is not three bad requests."""
-    rig = Rig(max_rows=1)
+    rig = LoopRig(max_rows=1)
     for name in "abc":
         rig.submit(name, [BREAKS_PREFILL])
     with pytest.raises(EngineBroken, match="prefill"):
@@ -305,7 +193,7 @@ def test_three_broken_steps_in_a_row_mean_that_the_model_is_broken() -> None:
 
 def test_bad_requests_with_good_steps_between_do_not_end_the_engine() -> None:
     """Only faults without a good step between say that the model is broken."""
-    rig = Rig(max_rows=1)
+    rig = LoopRig(max_rows=1)
     for name in "abcde":
         rig.submit(f"bad {name}", [BREAKS_DECODE])
         rig.submit(f"good {name}", [1])
@@ -316,7 +204,7 @@ def test_bad_requests_with_good_steps_between_do_not_end_the_engine() -> None:
 
 def test_a_prompt_that_memory_never_holds_is_refused() -> None:
     """The refusal carries the scheduler's numbers and forgets the request."""
-    rig = Rig(budget=256)
+    rig = LoopRig(budget=256)
     rig.submit("big", [1] * 300)
     rig.submit("small", [1])
     rig.run(ends=2)
@@ -326,7 +214,7 @@ def test_a_prompt_that_memory_never_holds_is_refused() -> None:
 
 def test_a_preempted_row_goes_on_where_it_was() -> None:
     """It is run again with its output so far, and its stream shows no seam."""
-    rig = Rig(budget=4 * 768)
+    rig = LoopRig(budget=4 * 768)
     rig.submit("old", [1], max_tokens=2000)
     rig.submit("young", [2], max_tokens=1800)
     rig.run(ends=2)
@@ -342,7 +230,7 @@ def test_a_preempted_row_goes_on_where_it_was() -> None:
 
 def test_stats_come_about_once_a_second_while_busy() -> None:
     """Nine tokens at a quarter second each are two reports, with the rates since the last."""
-    rig = Rig()
+    rig = LoopRig()
     rig.second_per_token = 0.25
     rig.submit("a", [1], max_tokens=9)
     rig.run(ends=1)
@@ -354,7 +242,7 @@ def test_stats_come_about_once_a_second_while_busy() -> None:
 
 def test_coming_to_rest_is_reported_once_and_gives_memory_back() -> None:
     """Commands that change nothing do not make the engine busy again."""
-    rig = Rig()
+    rig = LoopRig()
     rig.inbox.put(Cancel("nobody", None))
     rig.inbox.put(Configure(LIVE))
     rig.inbox.put(Stop())
@@ -370,7 +258,7 @@ def test_coming_to_rest_is_reported_once_and_gives_memory_back() -> None:
 
 def test_new_settings_take_effect_between_two_steps() -> None:
     """A raised bound lets a waiting request in while another runs."""
-    rig = Rig(max_rows=1)
+    rig = LoopRig(max_rows=1)
     rig.submit("runs", [1], max_tokens=30)
     rig.submit("waits", [2])
     raised = LiveSettings(max_concurrent_requests=2)
