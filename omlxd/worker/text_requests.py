@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
+from msgspec import structs
+
 from omlxd.errors import ContextOverflow, EngineFailed, OmlxError, QueueFull, RequestInvalid
 from omlxd.ipc.messages import (
     Accepted,
@@ -23,11 +25,14 @@ from omlxd.ipc.messages import (
     Finished,
     GenerateRequest,
     LiveSettings,
+    PrefixMatch,
     Usage,
 )
 from omlxd.worker.accept import AcceptedRequest
 from omlxd.worker.detokenize import Decoding
+from omlxd.worker.divergence import message_at
 from omlxd.worker.ports import Engine, RowUsage, TokenOut
+from omlxd.worker.template import normalise
 from omlxd.worker.text_output import ChoiceOutput
 
 # Starts to accept a request under these settings, does not wait for it, and has `on_accepted`
@@ -40,7 +45,8 @@ _RETRY_AFTER_S = 5.0  # a full queue is shorter by then
 @dataclass(slots=True)
 class _Request:
     number: int  # its place in the order in which the engine was given requests
-    prompt_tokens: int
+    asked: GenerateRequest
+    prompt: Sequence[int]
     choices: list[ChoiceOutput]
     accepted_at: float
     scheduled_at: float | None = None
@@ -100,7 +106,8 @@ class Requests:
         self._num_opened += 1
         self._open[request.request_id] = _Request(
             number=self._num_opened,
-            prompt_tokens=accepted.prompt_tokens,
+            asked=request,
+            prompt=accepted.rows[0].prompt,
             choices=self._choices(request, accepted),
             accepted_at=now,
         )
@@ -154,7 +161,7 @@ class Requests:
             self._cut_short(token.request_id, token.index)
         if all(choice.is_ended for choice in request.choices):
             del self._open[token.request_id]
-            events.append(_completed(token.request_id, request))
+            events.append(self._completed(token.request_id, request))
         return events
 
     def _cut_short(self, request_id: str, index: int | None = None) -> None:
@@ -191,25 +198,35 @@ class Requests:
             for row in accepted.rows
         ]
 
+    def _completed(self, request_id: str, request: _Request) -> Completed:
+        # All choices have the same prompt: the one that ran most of it tells where it came from.
+        paid = max(
+            request.usage.values(),
+            key=lambda usage: usage.computed,
+            default=RowUsage(request_id, 0),
+        )
+        usage = Usage(
+            prompt_tokens=len(request.prompt),
+            output_tokens=sum(choice.num_tokens for choice in request.choices),
+            cached_tokens=paid.cached_ram + paid.cached_ssd,
+            ram=paid.cached_ram,
+            ssd=paid.cached_ssd,
+            computed=paid.computed,
+        )
+        scheduled_at = request.accepted_at if request.scheduled_at is None else request.scheduled_at
+        queue_ms = (scheduled_at - request.accepted_at) * 1000
+        match = paid.match and self._located(paid.match, request)
+        return Completed(request_id, usage, queue_ms=queue_ms, match=match)
 
-def _completed(request_id: str, request: _Request) -> Completed:
-    # All choices have the same prompt: the one that ran most of it tells where it came from.
-    paid = max(
-        request.usage.values(),
-        key=lambda usage: usage.computed,
-        default=RowUsage(request_id, 0),
-    )
-    usage = Usage(
-        prompt_tokens=request.prompt_tokens,
-        output_tokens=sum(choice.num_tokens for choice in request.choices),
-        cached_tokens=paid.cached_ram + paid.cached_ssd,
-        ram=paid.cached_ram,
-        ssd=paid.cached_ssd,
-        computed=paid.computed,
-    )
-    scheduled_at = request.accepted_at if request.scheduled_at is None else request.scheduled_at
-    queue_ms = (scheduled_at - request.accepted_at) * 1000
-    return Completed(request_id, usage, queue_ms=queue_ms, match=paid.match)
+    def _located(self, match: PrefixMatch, request: _Request) -> PrefixMatch:
+        """With the message in which its prompt parts from the nearest one that is stored."""
+        at, messages = match.diverged_at, request.asked.messages
+        if at is None or messages is None:
+            return match
+        prompt = self._decoding.text(list(request.prompt))
+        before = self._decoding.text(list(request.prompt[:at]))
+        contents = [message["content"] for message in normalise(messages)]
+        return structs.replace(match, message_index=message_at(contents, prompt, len(before)))
 
 
 def _failed(request_id: str, error: OmlxError) -> Failed:

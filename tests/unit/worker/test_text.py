@@ -11,6 +11,10 @@ import pytest
 from omlxd.errors import EngineFailed
 from omlxd.ipc.messages import (
     Accepted,
+    CacheCommand,
+    CacheDone,
+    CacheEvicted,
+    CacheReport,
     Cancel,
     Completed,
     Configure,
@@ -170,6 +174,29 @@ def test_figures_of_the_engine_are_passed_on(side: Side) -> None:
     assert side.frame() == Stats(
         running=1, waiting=2, active_bytes=3, cache_bytes=4, decode_tps=5.0
     )
+
+
+def test_what_the_prefix_cache_tells_is_passed_on(side: Side) -> None:
+    """As it is, in order."""
+    side.load()
+    assert side.factory.listener is not None
+    frames = [CacheReport(namespace="ab", hot_bytes=1), CacheEvicted("hot", 1, 2, "room")]
+    for frame in frames:
+        side.factory.listener.on_cache(frame)
+    assert [side.frame(), side.frame()] == frames
+
+
+def test_commands_for_the_prefix_cache_reach_the_engine(side: Side) -> None:
+    """It answers them; without a model there is nothing to clear."""
+    command = CacheCommand(1, "clear")
+    side.text.put(command)
+    assert side.frame() == CacheDone(1, 0, 0)
+    side.load()
+    side.text.put(command)
+    assert side.factory.listener is not None
+    side.factory.listener.on_cache(CacheDone(1, 5, 6))
+    assert side.frame() == CacheDone(1, 5, 6)
+    assert side.factory.engine.commands == [command]
 
 
 def test_a_request_without_a_model_is_refused(side: Side) -> None:

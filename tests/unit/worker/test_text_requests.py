@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from omlxd.errors import EngineFailed
 from omlxd.ipc.messages import (
@@ -20,6 +21,7 @@ from omlxd.ipc.messages import (
     Finished,
     GenerateRequest,
     LiveSettings,
+    PrefixMatch,
     Usage,
 )
 from omlxd.worker.accept import AcceptedRequest, accept
@@ -182,6 +184,40 @@ def test_the_request_completes_when_its_last_choice_does(table: Table) -> None:
         Finished("r", 0, "stop"),
         Completed("r", Usage(prompt_tokens=3, output_tokens=4, computed=3)),
     ]
+
+
+@pytest.mark.parametrize(("word", "message"), [("three", 0), ("five", 2)])
+def test_where_a_prompt_parts_from_another_is_told_by_message(word: str, message: int) -> None:
+    """The engine knows the token, the client sent messages."""
+    table = Table()
+    contents = ["one two three", "yes", "four five six"]
+    roles = ["user", "assistant", "user"]
+    messages = [{"role": r, "content": c} for r, c in zip(roles, contents, strict=True)]
+    table.submit(messages=messages)
+    prompt = list(table.engine.submitted[0][0].prompt)
+    text = MODEL.decoding.text(prompt)
+    at = next(
+        count
+        for count in range(len(prompt))
+        if len(MODEL.decoding.text(prompt[:count])) >= text.index(word)
+    )
+    match = PrefixMatch(ram=at, donor="before", diverged_at=at, why_not_more="diverged")
+    usage = RowUsage("r", 0, cached_ram=at, computed=len(prompt) - at, match=match)
+    *_, last = table.requests.on_tokens([TokenOut("r", 0, END, "stop")], [usage])
+    assert isinstance(last, Completed)
+    assert last.match == structs.replace(match, message_index=message)
+    assert (last.usage.cached_tokens, last.usage.ram) == (at, at)
+
+
+def test_of_a_raw_prompt_the_match_is_told_as_it_is() -> None:
+    """There are no messages to point at."""
+    table = Table()
+    table.submit()
+    match = PrefixMatch(ram=1, diverged_at=1, why_not_more="diverged")
+    usage = RowUsage("r", 0, cached_ram=1, computed=2, match=match)
+    *_, last = table.requests.on_tokens([TokenOut("r", 0, END, "stop")], [usage])
+    assert isinstance(last, Completed)
+    assert last.match == match
 
 
 def test_nothing_follows_a_cancel(table: Table) -> None:
