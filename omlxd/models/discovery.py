@@ -36,13 +36,11 @@ def scan(
     problems: list[ScanProblem] = []
     found = _found(folders, problems)
     places, missing = _places(declared, found)
-    for path in found.values():
+    names = _names(declared, found, places)
+    for path in names:
         places.setdefault(path, "")
     known = previous.readings if previous else {}
     readings = {path: read_folder(path, known.get(path)) for path in places}
-    names: dict[Path, list[str]] = {}
-    for name, path in found.items():
-        names.setdefault(path, []).append(name)
     cards = dict(missing)
     for path, key in places.items():
         paths_to_it = tuple(names.get(path, ()))
@@ -105,6 +103,18 @@ def _places(
                 id=key, path=Path(), declared=True, servable=False, reason=place
             )
     return places, missing
+
+
+def _names(
+    declared: Mapping[str, Path | None], found: Mapping[str, Path], places: Mapping[Path, str]
+) -> dict[Path, list[str]]:
+    """Real folder → the names that lead to it. A key means its declared folder and no other."""
+    folder_of = {key: path for path, key in places.items()}
+    names: dict[Path, list[str]] = {}
+    for name, path in found.items():
+        if name not in declared or folder_of.get(name) == path:
+            names.setdefault(path, []).append(name)
+    return names
 
 
 def _place(key: str, path: Path | None, found: Mapping[str, Path]) -> Path | str:

@@ -257,6 +257,34 @@ def test_a_declared_model_that_is_not_there_is_listed_with_the_reason(tmp_path: 
     assert {id_ for id_, card in cards.items() if card.servable} == {"Once", "a/Twin", "b/Twin"}
 
 
+def test_a_declared_path_wins_over_a_folder_of_the_same_name(tmp_path: Path) -> None:
+    """The key means the folder it names; one of that name elsewhere is not served in its place."""
+    _model(tmp_path / "models" / "X", num_bytes=10)
+    _model(tmp_path / "models" / "Y", num_bytes=10)
+    other = _model(tmp_path / "other", num_bytes=20)
+    cards = _cards(tmp_path / "models", declared={"X": other})
+    assert sorted(cards) == ["X", "Y"]
+    assert (cards["X"].path, cards["X"].weights_bytes) == (other.resolve(), 20)
+    assert cards["X"].declared
+
+
+def test_a_wrong_path_is_told_though_a_folder_has_the_name(tmp_path: Path) -> None:
+    """No other folder stands in for the one that was asked for."""
+    _model(tmp_path / "models" / "X")
+    wrong = tmp_path / "typo"
+    card = _cards(tmp_path / "models", declared={"X": wrong})["X"]
+    assert (card.servable, card.reason) == (False, f"there is no folder {wrong}")
+
+
+def test_a_link_keeps_its_name_when_the_folders_own_is_taken(tmp_path: Path) -> None:
+    """A folder whose name a key took is still served under another name that leads to it."""
+    folder = _model(tmp_path / "models" / "X")
+    (tmp_path / "models" / "Z").symlink_to(folder)
+    cards = _cards(tmp_path / "models", declared={"X": _model(tmp_path / "other")})
+    assert sorted(cards) == ["X", "Z"]
+    assert (cards["Z"].path, cards["Z"].names) == (folder.resolve(), ("Z",))
+
+
 def test_a_full_name_keeps_its_folder_from_a_short_one(tmp_path: Path) -> None:
     """The key that spells the folder out wins, whatever the order of keys."""
     _model(tmp_path / "z" / "A")
