@@ -9,6 +9,9 @@ from omlxd.errors import OmlxError
 from omlxd.ipc.messages import Accepted, Completed, Delta, Event, Finished
 
 CLIENT_GONE = 499
+# A rate of less than this tells of the network's buffers, not of the model.
+RATE_MIN_TOKENS = 2
+RATE_MIN_S = 0.05
 
 
 class Meter:
@@ -61,9 +64,10 @@ class Meter:
             return
         record = self.record
         record.latency_ms = (now - self._started) * 1e3
-        if self._first_at is not None and self._last_at > self._first_at:
-            rest = record.output_tokens - self._num_first
-            record.output_tps = rest / (self._last_at - self._first_at)
+        rest = record.output_tokens - self._num_first
+        took = 0.0 if self._first_at is None else self._last_at - self._first_at
+        if rest >= RATE_MIN_TOKENS and took >= RATE_MIN_S:
+            record.output_tps = rest / took
         keep, self._keep = self._keep, None
         keep(record)
 

@@ -194,6 +194,8 @@ def _refuse_structure(body: Mapping[str, Any]) -> None:
     kind = wanted.get("type") if isinstance(wanted, Mapping) else wanted
     if kind not in (None, "text"):
         raise params.not_in_this_version("response_format", f"{kind!r}")
+    if body.get("best_of", 1) != 1:
+        raise params.not_in_this_version("best_of")
     if body.get("modalities", ["text"]) != ["text"]:
         raise params.not_in_this_version("modalities", "anything but text")
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
+from omlxd.api.wire.wording import refusal
 from omlxd.errors import RequestInvalid
 from omlxd.ipc.messages import Sampling
 
@@ -89,31 +90,64 @@ class SharedParams(Struct, frozen=True, kw_only=True):
 
 Params = TypeVar("Params", bound=SharedParams)
 
-# Change the result, and nothing here does them: refused, unless falsy or this neutral value.
+# Change the result, and nothing here does them: refused, unless falsy or this neutral value. The
+# fine settings of a sampler (dry_base, xtc_threshold, mirostat_tau …) mean nothing without the
+# switch that is listed here, and some clients always send them: they are let through.
 UNSUPPORTED: Mapping[str, Any] = {
+    "allowed_token_ids": None,
     "audio": None,
     "bad_words": None,
+    "banned_tokens": None,
+    "cfg_scale": 1,
     "chat_template": None,
     "dry_multiplier": None,
+    "dynatemp_range": None,
+    "encoder_repetition_penalty": 1,
+    "epsilon_cutoff": None,
+    "eta_cutoff": None,
     "function_call": "none",
     "functions": None,
     "grammar": None,
+    "guidance_scale": 1,
     "guided_choice": None,
     "guided_grammar": None,
     "guided_json": None,
     "guided_regex": None,
+    "include_stop_str_in_output": None,
     "json_schema": None,
     "length_penalty": 1,
     "logits_processors": None,
+    "min_length": None,
     "min_tokens": None,
     "mirostat": None,
+    "mirostat_mode": None,
+    "n_predict": -1,
+    "negative_prompt": None,
+    "no_repeat_ngram_size": None,
+    "num_beams": 1,
+    "num_predict": -1,
+    "penalty_alpha": None,
+    "prompt_logprobs": None,
+    "repeat_last_n": None,
+    "repeat_penalty": 1,
+    "repetition_context_size": None,
+    "repetition_penalty_range": None,
+    "smoothing_factor": None,
+    "stop_token_ids": None,
     "structured_outputs": None,
     "suffix": None,
+    "tfs": 1,
+    "tfs_z": 1,
+    "top_a": None,
+    "top_n_sigma": -1,
+    "truncate_prompt_tokens": None,
+    "typical": 1,
     "typical_p": 1,
     "use_beam_search": None,
     "web_search_options": None,
     "xtc_probability": None,
 }
+ALWAYS_ON = ("add_generation_prompt", "skip_special_tokens")  # only false would change the result
 
 
 def read(body: Mapping[str, Any], params: type[Params]) -> Params:
@@ -122,7 +156,7 @@ def read(body: Mapping[str, Any], params: type[Params]) -> Params:
     try:
         return msgspec.convert(body, params, str_keys=True)
     except msgspec.ValidationError as error:
-        raise _named(str(error)) from None
+        raise refusal(str(error), body) from None
 
 
 def flatten(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -138,18 +172,11 @@ def refuse_unsupported(body: Mapping[str, Any]) -> None:
     for name, neutral in UNSUPPORTED.items():
         if (value := body.get(name)) and value != neutral:
             raise not_in_this_version(name)
+    for name in ALWAYS_ON:
+        if body.get(name) is False:
+            raise not_in_this_version(name, "false")
 
 
 def not_in_this_version(name: str, what: str = "") -> RequestInvalid:
     subject = f"{name}: {what}" if what else name
     return RequestInvalid(f"{subject} is not in this version; leave it out.", param=name)
-
-
-def _named(problem: str) -> RequestInvalid:
-    """msgspec says "Expected … - at `$.stop[3]`"; clients want to read the parameter first."""
-    what, at, where = problem.rpartition(" - at ")
-    if not at:
-        return RequestInvalid(f"{problem}.")
-    key, _, inside = where.partition(" in ")  # "`key` in `$.logit_bias`"
-    path = (inside or key).strip("`").removeprefix("$.")
-    return RequestInvalid(f"{path}: {what}.", param=path)

@@ -54,6 +54,15 @@ def test_a_single_token_has_no_rate() -> None:
     assert closed(tally, 102.0).output_tps is None
 
 
+@pytest.mark.parametrize(("tokens", "seconds"), [(1, 1.0), (20, 0.001)])
+def test_what_is_too_short_to_measure_has_no_rate(tokens: int, seconds: float) -> None:
+    """One token after the first, or tokens that came in one go, tell nothing of the speed."""
+    tally = meter()
+    tally.note(Delta("req_1", 0, "x"), 101.0)
+    tally.note(Delta("req_1", 0, "y", tokens=tokens), 101.0 + seconds)
+    assert closed(tally, 103.0).output_tps is None
+
+
 def test_a_client_that_left() -> None:
     """What was produced until then is counted, and the status says who ended it."""
     tally = meter()

@@ -111,6 +111,8 @@ def test_template_kwargs(body: dict[str, Any], kwargs: dict[str, Any]) -> None:
         ({"response_format": {"type": "json_object"}}, "response_format"),
         ({"response_format": "json"}, "response_format"),
         ({"modalities": ["text", "audio"]}, "modalities"),
+        ({"best_of": 2}, "best_of"),
+        ({"extra_body": {"mirostat": 2}}, "mirostat"),
         ({"functions": [{"name": "f"}]}, "functions"),
         ({"messages": []}, "messages"),
     ],

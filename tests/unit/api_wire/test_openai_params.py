@@ -70,6 +70,68 @@ def test_unsupported_but_neutral_is_let_through(name: str) -> None:
         params_of(**{name: value})
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("repeat_penalty", 1.3),
+        ("typical_p", 0.9),
+        ("tfs_z", 0.5),
+        ("mirostat", 2),
+        ("mirostat_mode", 1),
+        ("min_tokens", 5),
+        ("length_penalty", 0.5),
+        ("use_beam_search", True),
+        ("top_a", 0.2),
+        ("dry_multiplier", 0.8),
+        ("xtc_probability", 0.5),
+        ("top_n_sigma", 1),
+        ("no_repeat_ngram_size", 3),
+        ("stop_token_ids", [7]),
+        ("skip_special_tokens", False),
+    ],
+)
+def test_what_other_servers_sample_by_is_refused_by_name(name: str, value: Any) -> None:
+    """A result that would differ from the one asked for is not given, however the key is nested."""
+    for body in ({name: value}, {"extra_body": {name: value}}):
+        with pytest.raises(RequestInvalid) as refusal:
+            params_of(**body)
+        assert refusal.value.param == name
+
+
+def test_what_means_nothing_while_its_switch_is_off_is_let_through() -> None:
+    """Some clients always send the fine settings of samplers that they left off."""
+    off = {"dry_multiplier": 0, "xtc_probability": 0, "mirostat_mode": 0, "typical_p": 1}
+    fine = {"dry_base": 1.75, "dry_allowed_length": 2, "xtc_threshold": 0.1, "mirostat_tau": 5}
+    assert params_of(**off, **fine, skip_special_tokens=True, top_n_sigma=-1) == params_of()
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({"n": 0}, "n: must be a whole number of at least 1, not 0."),
+        ({"n": 9}, "n: must be a whole number of at most 8, not 9."),
+        ({"n": 1.5}, "n: must be a whole number, not 1.5."),
+        ({"max_tokens": "5"}, 'max_tokens: must be a whole number, not "5".'),
+        ({"temperature": 2.5}, "temperature: must be a number of at most 2, not 2.5."),
+        ({"temperature": "hot"}, 'temperature: must be a number, not "hot".'),
+        ({"repetition_penalty": 0}, "repetition_penalty: must be a number above 0, not 0."),
+        ({"stop": ["a", ""]}, 'stop[1]: must be a string of at least 1 character, not "".'),
+        ({"stop": ["x"] * 17}, "stop: must be a list of at most 16 entries, not 17."),
+        ({"stop": 3}, "stop: must be a string or a list, not 3."),
+        ({"stream": "true"}, 'stream: must be true or false, not "true".'),
+        ({"stream_options": True}, "stream_options: must be an object, not true."),
+        ({"logit_bias": {"5": 101}}, "logit_bias: every value must be a number of at most 100."),
+        ({"logit_bias": {"x": 1}}, "logit_bias: every key must be a whole number."),
+        ({"seed": 2**63}, "seed: must be a whole number of at most 9223372036854775807, not 9223"),
+    ],
+)
+def test_a_refusal_says_what_would_do_and_what_came(body: dict[str, Any], message: str) -> None:
+    """Whoever reads it needs no source: kind, bound and the value that was sent."""
+    with pytest.raises(RequestInvalid) as refusal:
+        params_of(**body)
+    assert refusal.value.message.startswith(message)
+
+
 def test_unknown_keys_are_let_through() -> None:
     """Keys that nobody knows do no harm."""
     assert params_of(store=True, user="u", metadata={}, service_tier="x", zzz=1) == params_of()
