@@ -6,8 +6,9 @@ file changes nothing but `problems`; at start the last good state stands in for 
 
 from __future__ import annotations
 
+import time
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,8 @@ from omlxd.spec.parse import Reading, Source
 from omlxd.spec.positions import Path as KeyPath
 from omlxd.spec.report import Change, OriginValue, Problem
 
+BLANK_BELIEVED_S = 2.0  # an omlx.toml that turned blank counts after this long: writers truncate
+
 
 @dataclass(frozen=True, slots=True)
 class InForce:
@@ -50,6 +53,7 @@ class Outcome:
     released: Sequence[tuple[str, str]] = ()  # model and key that omlx.toml took back
     rejected: bool = False  # problems that were not there before
     notes: Sequence[str] = ()  # what went wrong beside
+    look_again_s: float = 0.0  # the files are on their way to something: look again after this
 
 
 def read_sources(sources: Sources, home: Path) -> tuple[InForce | None, tuple[Problem, ...]]:
@@ -77,9 +81,13 @@ def read_files(home: Path, path: Path) -> tuple[Problem, ...]:
 class ConfigStore:
     """Owns the spec in force, its generation and the files omlxd itself writes for it."""
 
-    def __init__(self, home: Path, path: Path) -> None:
+    def __init__(
+        self, home: Path, path: Path, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.home = home
         self.path = path
+        self._clock = clock
+        self._blank_since: float | None = float("-inf")  # blank at the start = blank for long
         self.generation = 0
         self.problems: tuple[Problem, ...] = ()
         self.in_force: InForce | None = None
@@ -107,7 +115,10 @@ class ConfigStore:
 
     def reload(self) -> Outcome:
         """Look at the files; the same content as before is no change."""
-        sources = load_sources(self.home, self.path)
+        sources, left_s = self._look()
+        return replace(self._reload(sources), look_again_s=left_s)
+
+    def _reload(self, sources: Sources) -> Outcome:
         text, released = self._released(sources)
         freed = _with_override(sources, self.home, text) if released else sources
         fresh, problems = self._read(freed)
@@ -125,7 +136,7 @@ class ConfigStore:
 
         Raises SpecInvalid, or OmlxError when the file cannot be written; then nothing has changed.
         """
-        sources = load_sources(self.home, self.path)
+        sources, left_s = self._look()
         if not _is_toml(sources.override):
             raise _nothing_changed(self._read(sources)[1])
         # A save of omlx.toml that nobody has looked at yet is older than this patch.
@@ -139,7 +150,23 @@ class ConfigStore:
         except OSError as error:
             message = f"nothing was changed: {DROP_INS}/{dropin.NAME} cannot be written: {error}"
             raise OmlxError(message) from error
-        return replace(self._take(fresh, ()), released=released)
+        return replace(self._take(fresh, ()), released=released, look_again_s=left_s)
+
+    def _look(self) -> tuple[Sources, float]:
+        """The files, and seconds until an omlx.toml that has just turned blank is believed.
+
+        Until then it stands in the sources as it is in force.
+        """
+        sources = load_sources(self.home, self.path)
+        in_force = self.in_force.sources.main if self.in_force else None
+        if not _is_blank(sources.main) or in_force is None or _is_blank(in_force):
+            self._blank_since = None
+            return sources, 0.0
+        now = self._clock()
+        if self._blank_since is None:
+            self._blank_since = now
+        left_s = self._blank_since + BLANK_BELIEVED_S - now
+        return (replace(sources, main=in_force), left_s) if left_s > 0 else (sources, 0.0)
 
     def _take(self, fresh: InForce | None, problems: tuple[Problem, ...]) -> Outcome:
         """Put a reading in force, if it can be and differs."""
@@ -225,6 +252,11 @@ def _nothing_changed(problems: tuple[Problem, ...]) -> SpecInvalid:
 def _vanished(path: Path) -> Problem:
     hint = "put it back; an empty file stands for the defaults"
     return Problem(str(path), 1, 1, "", "is gone", hint)
+
+
+def _is_blank(source: Source | None) -> bool:
+    """There is a file, without a word in it."""
+    return source is not None and not source.text.strip("\ufeff \t\r\n")
 
 
 def _with_override(sources: Sources, home: Path, text: str) -> Sources:

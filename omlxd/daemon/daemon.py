@@ -161,12 +161,16 @@ class Daemon:
     # -------------------------------------------------------------- files
 
     async def reload(self) -> None:
-        await self.edit(self.config.reload)
+        """Look at the files until they say what they mean."""
+        while (left_s := await self.edit(self.config.reload)) > 0:
+            await asyncio.sleep(left_s)
 
-    async def edit(self, change: Callable[[], Outcome]) -> None:
-        """Read or write the files, then put them in force."""
+    async def edit(self, change: Callable[[], Outcome]) -> float:
+        """Read or write the files, put them in force; seconds until they want another look."""
         async with self._files:
-            self._took(await asyncio.to_thread(change))
+            outcome = await asyncio.to_thread(change)
+            self._took(outcome)
+        return outcome.look_again_s
 
     def _took(self, outcome: Outcome) -> None:
         for note in outcome.notes:

@@ -220,3 +220,16 @@ async def test_files_that_change_while_it_runs(home: Path, monkeypatch: pytest.M
         assert status.models[0].pid == pid
         await it.daemon.service.reload()
         assert it.daemon.config.generation == 2
+
+
+async def test_an_emptied_file_is_looked_at_again(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No further event comes of a file that stays empty; the daemon takes it as an order then."""
+    monkeypatch.setattr("omlxd.daemon.config.BLANK_BELIEVED_S", 0.3)
+    async with inside(home, monkeypatch, config(home / "models", body=PINNED)) as it:
+        await it.until_phase("ready")
+        assert it.daemon.config.spec is not None
+        it.save("")
+        await it.until(lambda s: s.generation == 2)
+        assert it.daemon.config.spec.models == {}
