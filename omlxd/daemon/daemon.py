@@ -162,8 +162,10 @@ class Daemon:
 
     async def reload(self) -> None:
         """Look at the files until they say what they mean."""
-        while (left_s := await self.edit(self.config.reload)) > 0:
+        left_s = await self.edit(self.config.reload)
+        while left_s > 0:
             await asyncio.sleep(left_s)
+            left_s = await self.edit(self.config.reload)
 
     async def edit(self, change: Callable[[], Outcome]) -> float:
         """Read or write the files, put them in force; seconds until they want another look."""
@@ -293,12 +295,15 @@ class Daemon:
 
     def resolve(self, name: str) -> ServedModel:
         try:
-            entry = self.catalog[self.resolve_id(name)]
+            return self.find(name)
         except ModelNotFound:
             fallback = self.config.spec.server.fallback_model if self.config.spec else ""
             if not fallback:
                 raise
-            entry = self.catalog[self.resolve_id(fallback)]
+            return self.find(fallback)
+
+    def find(self, name: str) -> ServedModel:
+        entry = self.catalog[self.resolve_id(name)]
         if not entry.servable:
             raise ModelUnavailable(f"{entry.id} cannot be served: {entry.reason}", param="model")
         return served_model(entry, self.controller.engine(entry.id).phase)

@@ -1,14 +1,16 @@
 """The sockets the daemon listens on, brought to what is wanted and kept there.
 
 One uvicorn server per address and one for the control socket, all in the daemon's loop. A removed
-address stops accepting at once and finishes the responses that run on it; a taken one is tried
-again until it is free. Signals are the daemon's business, so uvicorn's own capture is off.
+address stops accepting and finishes the responses that run on it; if another one takes its place,
+as soon as that is bound. A taken address is tried again until it is free. Signals are the daemon's
+business, so uvicorn's own capture is off.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import socket
 from collections.abc import Callable, Iterator, Sequence
@@ -146,6 +148,7 @@ class Listeners:
         self._app = app
         self._on_change = on_change
         self._wanted: tuple[str, ...] = ()
+        self._coming: frozenset[str] = frozenset()  # what the last change of wishes added
         self._is_closed = False
         self._bound: dict[str, Listener] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -162,7 +165,8 @@ class Listeners:
 
     def want(self, listen: Sequence[str]) -> None:
         """Serve these addresses and no others; nothing any more after `close`."""
-        if not self._is_closed:
+        if not self._is_closed and tuple(listen) != self._wanted:
+            self._coming = frozenset(listen) - frozenset(self._wanted)
             self._wanted = tuple(listen)
             self._wake.set()
 
@@ -176,15 +180,19 @@ class Listeners:
                     await self._wake.wait()
 
     async def _bring(self) -> None:
-        for gone in [key for key in self._bound if key not in self._wanted]:
-            self._close(gone)
         failures: dict[str, str] = {}
         for listen in self._wanted:
             if listen not in self._bound and (why := await self._open(listen)):
                 failures[listen] = why
+        if self._coming <= self._bound.keys():  # else the old ones stand in for the new
+            for gone in self._unwanted():
+                self._close(gone)
         if failures != self.failures:
             self.failures = failures
             self._on_change()
+
+    def _unwanted(self) -> list[str]:
+        return [listen for listen in self._bound if listen not in self._wanted]
 
     def close(self) -> None:
         """Stop accepting everywhere, for good; running responses go on."""
@@ -201,7 +209,7 @@ class Listeners:
     async def _open(self, listen: str) -> str:
         """Serve the address; returns why that cannot be, "" if it can."""
         try:
-            sock = await asyncio.to_thread(bind_tcp, listen)
+            sock = await self._bind(listen)
         except (OSError, UnicodeError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             if self.failures.get(listen) != reason:
@@ -213,6 +221,19 @@ class Listeners:
         log.get().info("listen", address=address)
         self._on_change()
         return ""
+
+    async def _bind(self, listen: str) -> socket.socket:
+        """Raises as bind_tcp. One of ours that nobody wants any more makes way for it."""
+        try:
+            return await asyncio.to_thread(bind_tcp, listen)
+        except OSError as error:
+            port = split_address(listen)[1]
+            ours = [key for key in self._unwanted() if split_address(key)[1] == port]
+            if error.errno != errno.EADDRINUSE or not ours:
+                raise
+            for key in ours:
+                self._close(key)
+            return await asyncio.to_thread(bind_tcp, listen)
 
     def _close(self, listen: str) -> None:
         listener = self._bound.pop(listen)

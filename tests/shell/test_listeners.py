@@ -179,6 +179,49 @@ async def test_a_failure_nobody_wants_any_more(opened: Open) -> None:
     assert opened.listeners.addresses == [kept]
 
 
+async def test_a_rebind_to_a_taken_port_keeps_the_old_one(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients are served where they were until the new address is bound."""
+    monkeypatch.setattr("omlxd.daemon.listeners.RETRY_S", 0.02)
+    port = free_port()
+    opened.want(f"127.0.0.1:{port}")
+    await opened.until_bound(f"127.0.0.1:{port}")
+    with socket.create_server(("127.0.0.1", 0)) as taker:
+        taken = taker.getsockname()[1]
+        opened.want(f"127.0.0.1:{taken}")
+        await opened.until(lambda: opened.listeners.failures)
+        assert opened.listeners.addresses == [f"127.0.0.1:{port}"]
+        assert (await ask(port, "GET", "/")).body == b"ok"
+    await opened.until_bound(f"127.0.0.1:{taken}")
+    assert refused(port)
+
+
+async def test_an_address_that_leaves_goes_whatever_else_fails(opened: Open) -> None:
+    """Only an address that comes in the same save can keep one that goes."""
+    kept, gone = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
+    with socket.create_server(("127.0.0.1", 0)) as taker:
+        taken = f"127.0.0.1:{taker.getsockname()[1]}"
+        opened.want(kept, gone, taken)
+        await opened.until(lambda: opened.listeners.failures)
+        opened.want(kept, taken)
+        await opened.until_bound(kept)
+
+
+async def test_a_rebind_that_is_taken_back(opened: Open) -> None:
+    """The old address was never closed, and is the wanted one again."""
+    old = f"127.0.0.1:{free_port()}"
+    opened.want(old)
+    await opened.until_bound(old)
+    listener = opened.listeners._bound[old]
+    with socket.create_server(("127.0.0.1", 0)) as taker:
+        opened.want(f"127.0.0.1:{taker.getsockname()[1]}")
+        await opened.until(lambda: opened.listeners.failures)
+        opened.want(old)
+        await opened.until(lambda: not opened.listeners.failures)
+    assert opened.listeners._bound == {old: listener}
+
+
 @pytest.mark.parametrize("host", ["a..b", "x" * 70, "192.0.2.1"])
 async def test_hosts_that_are_none(opened: Open, host: str) -> None:
     """A name that cannot exist is a failure like a taken port, not the end of the daemon."""
@@ -242,7 +285,7 @@ def test_the_same_port_on_another_host() -> None:
         running = asyncio.create_task(ask(port, "GET", "/slow"))
         await opened.app.started.wait()
         opened.want(f"0.0.0.0:{port}")
-        await opened.until(lambda: opened.listeners.addresses or opened.listeners.failures)
+        await opened.until(lambda: opened.listeners.addresses == [f"0.0.0.0:{port}"])
         found = (await ask(port, "GET", "/")).body.decode()
         failures = dict(opened.listeners.failures)
         opened.app.finish.set()
