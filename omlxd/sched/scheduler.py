@@ -3,7 +3,9 @@
 Rules this file keeps:
 1. First come, first served. A row overtakes only while an older row's prompt is being run, and
    only when its own prompt is at most half of what is left of that one: it is through long
-   before the other and costs it no more than its own length.
+   before the other and costs it no more than its own length. While nobody decodes, short prompts
+   that arrive together run together, and a prompt that begins alone begins with a short step, so
+   that those behind it can still join: a batch that starts as one decodes as one.
 2. Rows that decode wait about `pace.STALL_S` for others' prompts, no longer.
 3. Rows x longest row fits the memory given. Rows of very different length run in lanes of their
    own (at most `MAX_LANES`); when all lanes together outgrow the memory, the youngest row goes
@@ -25,6 +27,7 @@ from omlxd.sched.pace import Pace
 from omlxd.sched.rows import Row, RowKey, RowSpec
 
 MAX_LANES = 3
+GROUP_STEPS = 4  # prompts that run together take at most this many full steps, padding included
 HORIZON_TOKENS = 512  # output counted on when a row joins; more is taken back by preemption
 
 
@@ -152,6 +155,8 @@ class Scheduler:
         insert = self._insert_waiting()
         prefilling = len(self._prefilling())
         tokens = self.step_tokens()
+        if prefilling == 1 and len(insert) == 1 and not self._decoding_lanes():
+            tokens = self.pace.first_tokens(cap=tokens)
         step = max(1, tokens // prefilling) if prefilling else tokens
         return StepPlan(
             refuse=refuse,
@@ -162,8 +167,12 @@ class Scheduler:
 
     def step_tokens(self) -> int:
         """Prompt tokens the next step may run, over all rows."""
-        decoding = {row.lane for row in self._running.values() if row.status == "decode"}
-        return self.pace.step_tokens(cap=self._bounds.prefill_cap, decoding_lanes=len(decoding))
+        return self.pace.step_tokens(
+            cap=self._bounds.prefill_cap, decoding_lanes=len(self._decoding_lanes())
+        )
+
+    def _decoding_lanes(self) -> set[int | None]:
+        return {row.lane for row in self._running.values() if row.status == "decode"}
 
     def _insert_waiting(self) -> list[Insertion]:
         insert = []
@@ -192,8 +201,9 @@ class Scheduler:
             return False
         to_run = row.prefill_tokens - row.restorable
         widest = max(to_run, *(other.remaining for other in others))
-        if widest * (len(others) + 1) <= self.step_tokens():
-            return True  # all of them are through in one step
+        steps = 1 if self._decoding_lanes() else GROUP_STEPS
+        if widest * (len(others) + 1) <= steps * self.step_tokens():
+            return True  # all of them are through in a moment
         older = [other.remaining for other in others if other.order < row.order]
         return all(2 * to_run <= remaining for remaining in older)
 
