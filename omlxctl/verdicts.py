@@ -19,6 +19,7 @@ class Verdict:
     why: str = ""  # what is missing
     hopeless: bool = False  # it cannot come by waiting
     unknown: bool = False  # no such model yet, of a daemon that has just come up
+    note: str = ""  # worth saying while it is waited for
 
 
 def judge_model(status: Status, model_id: str, goal: str) -> Verdict:
@@ -45,6 +46,11 @@ class NamedModel:
         self._name = name
         self._id: str | None = None
 
+    @property
+    def id(self) -> str | None:
+        """None until a snapshot had it."""
+        return self._id
+
     def judge(self, status: Status, goal: str) -> Verdict:
         """Raises ModelNotFound, but only of a daemon that has had time to look for models."""
         if self._id is None:
@@ -55,6 +61,20 @@ class NamedModel:
                     raise
                 return Verdict(False, error.message, unknown=True)
         return judge_model(status, self._id, goal)
+
+
+def note_idle(status: Status, model_id: str | None) -> str:
+    """What would load a model that nothing asks for; empty for every other one."""
+    model = next((m for m in status.models if m.id == model_id), None)
+    is_settled = status.uptime_s > FIRST_SCAN_S and status.observed_generation == status.generation
+    if model is None or not is_settled or model.phase != "absent":
+        return ""
+    if model.pin or model.waiting or not model.servable or model.reason:
+        return ""
+    return (
+        f"{model.id} is not loaded and nothing asks for it; "
+        f"`omlxctl load {model.id}` would load it. Waiting goes on."
+    )
 
 
 def judge_all(status: Status, goal: str) -> Verdict:

@@ -10,38 +10,58 @@ import click
 from omlxctl.assignments import parse_assignments, parse_key
 from omlxctl.client import Client, decode
 from omlxctl.names import model_path
-from omlxctl.options import daemon_options, model_argument
+from omlxctl.options import daemon_options, duration, model_argument
 from omlxctl.target import Target, emit, pass_target
+from omlxctl.text import safe
 from omlxctl.verdicts import NamedModel, Verdict, judge_generation
-from omlxctl.waiting import wait_for
-from omlxd.control.wire import Accepted, SettingsPatch, Status
+from omlxctl.waiting import WAIT_S, wait_for
+from omlxd.control.wire import Accepted, Event, SettingsPatch, Status
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def _wait_option(help_text: str) -> Callable[[F], F]:
-    return click.option("--wait", is_flag=True, help=help_text)
+def _bound(ctx: click.Context, param: click.Parameter, text: str | None) -> float:
+    """Seconds; only together with --wait, which is read first."""
+    if text is None:
+        return WAIT_S
+    if not ctx.params["wait"]:
+        raise click.UsageError("--timeout goes with --wait")
+    return duration(text)
+
+
+def _wait_options(help_text: str) -> Callable[[F], F]:
+    def add(command: F) -> F:
+        timeout = click.option(
+            "--timeout",
+            metavar="DURATION",
+            callback=_bound,
+            help="Give up waiting after this time [default: 10m].",
+        )
+        wait = click.option("--wait", is_flag=True, is_eager=True, help=help_text)
+        return wait(timeout(command))
+
+    return add
 
 
 @click.command()
 @model_argument()
-@_wait_option("Come back when the model is ready.")
+@_wait_options("Come back when the model is ready.")
 @daemon_options
 @pass_target
-def pin(target: Target, model: str, wait: bool) -> None:
+def pin(target: Target, model: str, wait: bool, timeout: float) -> None:
     """Keep MODEL loaded (set MODEL pin=true)."""
     client = target.client()
     accepted = _patch(target, client, SettingsPatch(model, set={"pin": True}))
     if wait:
-        _wait(client, model, "ready", accepted.generation)
+        wait_for(client, _in_force(accepted, NamedModel(model), "ready"), timeout_s=timeout)
 
 
 @click.command()
 @model_argument()
-@_wait_option("Come back when the change is in force.")
+@_wait_options("Come back when the change is in force.")
 @daemon_options
 @pass_target
-def unpin(target: Target, model: str, wait: bool) -> None:
+def unpin(target: Target, model: str, wait: bool, timeout: float) -> None:
     """Let MODEL go again (set MODEL pin=false).
 
     It stays until it has been idle for its ttl.
@@ -49,33 +69,50 @@ def unpin(target: Target, model: str, wait: bool) -> None:
     client = target.client()
     accepted = _patch(target, client, SettingsPatch(model, set={"pin": False}))
     if wait:
-        wait_for(client, lambda status: judge_generation(status, accepted.generation))
+        generation = accepted.generation
+        wait_for(client, lambda status: judge_generation(status, generation), timeout_s=timeout)
 
 
 @click.command()
 @model_argument()
-@_wait_option("Come back when the model is ready.")
+@_wait_options("Come back when the model is ready.")
 @daemon_options
 @pass_target
-def load(target: Target, model: str, wait: bool) -> None:
+def load(target: Target, model: str, wait: bool, timeout: float) -> None:
     """Load MODEL now.
 
     This counts as a request: its ttl starts when it is loaded. Nothing is stored.
     """
-    _act(target, model, "load", goal="ready" if wait else None)
+    client = target.client()
+    before = _last_event(client) if wait else 0
+    accepted = _act(target, client, model, "load")
+    if wait:
+        named = NamedModel(model)
+        reached = _in_force(accepted, named, "ready")
+
+        def judge(status: Status) -> Verdict:
+            verdict = reached(status)
+            # With a short ttl it may be gone again before it was seen.
+            was_loaded = not verdict.done and _has_loaded(client, named.id, since=before)
+            return Verdict(True) if was_loaded else verdict
+
+        wait_for(client, judge, timeout_s=timeout)
 
 
 @click.command()
 @model_argument()
-@_wait_option("Come back when the model is gone.")
+@_wait_options("Come back when the model is gone.")
 @daemon_options
 @pass_target
-def unload(target: Target, model: str, wait: bool) -> None:
+def unload(target: Target, model: str, wait: bool, timeout: float) -> None:
     """Unload MODEL.
 
     It finishes what it runs first. A pinned model is refused (exit code 6).
     """
-    _act(target, model, "unload", goal="absent" if wait else None)
+    client = target.client()
+    accepted = _act(target, client, model, "unload")
+    if wait:
+        wait_for(client, _in_force(accepted, NamedModel(model), "absent"), timeout_s=timeout)
 
 
 @click.command("set")
@@ -118,27 +155,41 @@ def _patch(target: Target, client: Client, patch: SettingsPatch) -> Accepted:
     return accepted
 
 
-def _act(target: Target, model: str, action: str, *, goal: str | None) -> None:
-    client = target.client()
+def _act(target: Target, client: Client, model: str, action: str) -> Accepted:
     body = client.call("POST", model_path(model, action))
     accepted = decode(body, Accepted)
     _tell(target, body, accepted.message or f"{action} of {model} accepted")
-    if goal:
-        _wait(client, model, goal, accepted.generation)
+    return accepted
 
 
 def _tell(target: Target, body: bytes, sentence: str) -> None:
     if target.json:
         emit(body)
     else:
-        click.echo(sentence)
+        click.echo(safe(sentence))
 
 
-def _wait(client: Client, model: str, goal: str, generation: int) -> None:
-    named = NamedModel(model)
+def _in_force(accepted: Accepted, named: NamedModel, goal: str) -> Callable[[Status], Verdict]:
+    """Whether the model is in phase `goal` under the generation that carries the change."""
 
     def judge(status: Status) -> Verdict:
-        in_force = judge_generation(status, generation)
+        in_force = judge_generation(status, accepted.generation)
         return named.judge(status, goal) if in_force.done else in_force
 
-    wait_for(client, judge)
+    return judge
+
+
+def _events(client: Client) -> list[Event]:
+    return [decode(line, Event) for line in client.lines("/v1/events")]
+
+
+def _last_event(client: Client) -> int:
+    return max((event.seq for event in _events(client)), default=0)
+
+
+def _has_loaded(client: Client, model_id: str | None, *, since: int) -> bool:
+    """Whether the model was loaded after event number `since`."""
+    return any(
+        event.seq > since and event.model == model_id and event.reason == "Loaded"
+        for event in _events(client)
+    )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import click
 import msgspec
 
 from omlxctl.options import daemon_options, duration, model_argument
 from omlxctl.target import Target, emit, pass_target
-from omlxctl.verdicts import PHASES, NamedModel, Verdict, judge_all, judge_daemon
+from omlxctl.verdicts import PHASES, NamedModel, Verdict, judge_all, judge_daemon, note_idle
 from omlxctl.waiting import WAIT_S, wait_for
 from omlxd.control.wire import Status
 from omlxd.units import format_duration
@@ -63,4 +64,9 @@ def _judge(model: str | None, every: bool, goal: str) -> Callable[[Status], Verd
     if model is None:
         return lambda status: judge_daemon(status, goal)
     named = NamedModel(model)
-    return lambda status: named.judge(status, goal)
+
+    def judge_named(status: Status) -> Verdict:
+        verdict = named.judge(status, goal)
+        return replace(verdict, note=note_idle(status, named.id) if goal == "ready" else "")
+
+    return judge_named

@@ -83,10 +83,15 @@ class FakeControl:
         self.set_status(models=models)
 
     def emit(
-        self, reason: str, message: str, *, kind: Literal["Normal", "Warning"] = "Normal"
+        self,
+        reason: str,
+        message: str,
+        *,
+        kind: Literal["Normal", "Warning"] = "Normal",
+        model: str = "",
     ) -> Event:
         seq = self.ring[-1].seq + 1 if self.ring else 1
-        event = Event(seq=seq, time=TIME, type=kind, reason=reason, message=message)
+        event = Event(seq=seq, time=TIME, type=kind, reason=reason, message=message, model=model)
         self.ring.append(event)
         self._publish(event)
         return event

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from omlxctl.verdicts import (
@@ -13,6 +15,7 @@ from omlxctl.verdicts import (
     judge_daemon,
     judge_generation,
     judge_model,
+    note_idle,
 )
 from omlxd.control.wire import Condition
 from omlxd.errors import ModelNotFound
@@ -108,3 +111,22 @@ def test_an_unknown_model_is_an_error_but_not_at_once() -> None:
     assert (young.done, young.unknown, young.hopeless) == (False, True, False)
     with pytest.raises(ModelNotFound):
         named.judge(a_status(uptime_s=FIRST_SCAN_S + 1), "ready")
+
+
+@pytest.mark.parametrize(
+    ("model", "daemon"),
+    [
+        ({"phase": "loading"}, {}),
+        ({"pin": True}, {}),
+        ({"waiting": 1}, {}),
+        ({"servable": False}, {}),
+        ({"reason": "waits for room"}, {}),
+        ({}, {"uptime_s": FIRST_SCAN_S}),
+        ({}, {"generation": 4}),
+    ],
+)
+def test_only_an_idle_model_is_noted(model: dict[str, Any], daemon: dict[str, Any]) -> None:
+    """What is on its way, or may still be put on it, or cannot be loaded, gets no note."""
+    assert note_idle(a_status(a_model("A")), "A").startswith("A is not loaded and nothing asks")
+    assert note_idle(a_status(a_model("A", **model), **daemon), "A") == ""
+    assert note_idle(a_status(), "A") == ""
