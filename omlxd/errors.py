@@ -134,6 +134,15 @@ class QueueFull(OmlxError):
     status = 503
     retryable = True
 
+    @classmethod
+    def of(cls, model: str, *, waiting: int, limit: int) -> QueueFull:
+        """`limit` is scheduler.max_queue, and so many `waiting` reach it."""
+        return cls(
+            f"the queue of {model} is full: {waiting} waiting, scheduler.max_queue is {limit};"
+            " send the request again later, or raise the setting",
+            retry_after_s=5.0,  # it is shorter by then
+        )
+
 
 class ModelUnavailable(OmlxError):
     code = "model_unavailable"

@@ -78,8 +78,12 @@ class Gateway(Protocol):
 
     def models(self) -> tuple[ServedModel, ...]: ...
 
+    def find(self, name: str) -> ServedModel:
+        """By id, alias or unique short name; raises ModelNotFound."""
+        ...
+
     def resolve(self, name: str) -> ServedModel:
-        """By id, alias, unique short name, or `server.fallback_model`; raises ModelNotFound."""
+        """As `find`, or else `server.fallback_model`."""
         ...
 
     def readiness(self) -> Readiness: ...

@@ -14,7 +14,7 @@ from omlxd.api.ports import Gateway
 from omlxd.api.stream import Clock, Pace
 from omlxd.api.wire import models, openai_chat, openai_completions
 from omlxd.api.wire.dialect import Dialect
-from omlxd.errors import ModelNotFound, NotFound
+from omlxd.errors import NotFound
 
 JSON = "application/json"
 METRICS = "text/plain; version=0.0.4; charset=utf-8"
@@ -40,11 +40,8 @@ class Reads:
 
     async def model(self, request: Request) -> Response:
         name = request.path_params["id"]
-        served = self._gateway.models()
-        if (entry := models.find(served, name)) is None:
-            ids = ", ".join(model.id for model in served) or "none"
-            raise ModelNotFound(f"There is no model {name!r}. Served: {ids}.", param="model")
-        return Response(models.encode(entry), media_type=JSON)
+        found = self._gateway.find(name)
+        return Response(models.model_entry(found, name), media_type=JSON)
 
     async def healthz(self, request: Request) -> Response:
         return Response(b'{"status":"ok"}', media_type=JSON)

@@ -259,13 +259,8 @@ class Controller:
             return
         engine = self._get(ticket.model)
         if engine.waiting >= max(spec.live.max_queue, 1):
-            ticket.fail(
-                QueueFull(
-                    f"{engine.waiting} requests wait for {ticket.model!r} already "
-                    "(scheduler.max_queue); send it again later",
-                    retry_after_s=5.0,
-                )
-            )
+            limit = spec.live.max_queue
+            ticket.fail(QueueFull.of(ticket.model, waiting=engine.waiting, limit=limit))
             return
         self._put(ticket.model, events.on_request_waiting(engine, self._clock()))
         self.wake()

@@ -111,6 +111,8 @@ class Dispatcher(Protocol):
 
     def served(self) -> tuple[ServedModel, ...]: ...
 
+    def find(self, name: str) -> ServedModel: ...
+
     def resolve(self, name: str) -> ServedModel: ...
 
     def readiness(self) -> Readiness: ...
@@ -157,6 +159,9 @@ class RequestGateway:
 
     def models(self) -> tuple[ServedModel, ...]:
         return self._dispatcher.served()
+
+    def find(self, name: str) -> ServedModel:
+        return self._dispatcher.find(name)
 
     def resolve(self, name: str) -> ServedModel:
         return self._dispatcher.resolve(name)

@@ -39,8 +39,6 @@ from omlxd.worker.text_output import ChoiceOutput
 # called when the future is done. Futures are done in the order in which they were begun.
 BeginAccept = Callable[[GenerateRequest, LiveSettings], Future[AcceptedRequest]]
 
-_RETRY_AFTER_S = 5.0  # a full queue is shorter by then
-
 
 @dataclass(slots=True)
 class _Request:
@@ -177,12 +175,9 @@ class Requests:
         waiting = len(self._accepting) + unscheduled
         slots = self._live.max_concurrent_requests if self.batches else 1
         free = max(0, slots - (len(self._open) - unscheduled))
-        if waiting >= self._live.max_queue + free:
-            raise QueueFull(
-                f"{waiting} requests wait for {model} already; try again later, or raise"
-                " scheduler.max_queue",
-                retry_after_s=_RETRY_AFTER_S,
-            )
+        queued = waiting - free  # the others have their slots, and are about to begin
+        if queued >= self._live.max_queue:
+            raise QueueFull.of(model, waiting=max(0, queued), limit=self._live.max_queue)
 
     def _choices(self, request: GenerateRequest, accepted: AcceptedRequest) -> list[ChoiceOutput]:
         return [

@@ -83,11 +83,14 @@ class FakeGateway:
         return self.served
 
     def resolve(self, name: str) -> ServedModel:
+        return self.find(name)
+
+    def find(self, name: str) -> ServedModel:
         for model in self.served:
             if name in (model.id, *model.aliases):
                 return model
         ids = ", ".join(model.id for model in self.served)
-        raise ModelNotFound(f"There is no model {name!r}. Served: {ids}.", param="model")
+        raise ModelNotFound(f"model {name!r} does not exist; there are: {ids}", param="model")
 
     def readiness(self) -> Readiness:
         return self.ready

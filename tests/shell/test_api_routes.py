@@ -103,6 +103,15 @@ async def test_doubled_prefix(port: int) -> None:
     assert (await ask(port, "GET", "/v1/v1/v1/models")).status == 404
 
 
+async def test_a_model_that_is_not_there_is_refused_in_one_way(port: int) -> None:
+    """Whether it is looked at or used, the same words say what there is."""
+    looked_at = await ask(port, "GET", "/v1/models/nope")
+    used = await post(port, "/v1/chat/completions", CHAT | {"model": "nope"})
+    assert looked_at.status == used.status == 404
+    assert looked_at.json() == used.json()
+    assert "does not exist; there are: org/tiny" in used.json()["error"]["message"]
+
+
 async def test_request_ids(gateway: FakeGateway, port: int) -> None:
     """Every answer carries an id of its own, and the record has the same."""
     first = await post(port, "/v1/chat/completions", CHAT)

@@ -49,15 +49,7 @@ def model_object(model: ServedModel, name: str) -> dict[str, Any]:
     }
 
 
-def find(models: Iterable[ServedModel], name: str) -> dict[str, Any] | None:
-    """The entry of an id, an alias or a unique short name; never a fallback."""
-    models = tuple(models)
-    for model in models:
-        if name == model.id or name in model.aliases:
-            return model_object(model, name)
-    short = [model for model in models if model.id.rpartition("/")[2] == name]
-    return model_object(short[0], short[0].id) if len(short) == 1 else None
-
-
-def encode(entry: dict[str, Any]) -> bytes:
-    return msgspec.json.encode(entry)
+def model_entry(model: ServedModel, name: str) -> bytes:
+    """The entry of a model that was found by `name`: an alias keeps its name."""
+    shown = name if name in model.aliases else model.id
+    return msgspec.json.encode(model_object(model, shown))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from omlxd.api.ports import ServedModel
-from omlxd.api.wire.models import encode, find, model_list
+from omlxd.api.wire.models import model_entry, model_list
 
 TINY = ServedModel(
     id="org/tiny",
@@ -49,12 +50,9 @@ def test_no_models() -> None:
     assert (answer["data"], answer["first_id"], answer["last_id"]) == ([], None, None)
 
 
-def test_find() -> None:
-    """An id, an alias and a unique short name are found; anything else is not."""
-    for name, shown in [("org/tiny", "org/tiny"), ("small", "small"), ("tiny-2", "other/tiny-2")]:
-        entry = find([TINY, OTHER], name)
-        assert entry is not None
-        assert entry["id"] == msgspec.json.decode(encode(entry))["id"] == shown
-    assert find([TINY, OTHER], "nope") is None
-    twin = ServedModel(id="else/tiny", kind="llm")
-    assert find([TINY, twin], "tiny") is None
+@pytest.mark.parametrize(
+    ("name", "shown"), [("org/tiny", "org/tiny"), ("small", "small"), ("tiny", "org/tiny")]
+)
+def test_one_entry(name: str, shown: str) -> None:
+    """An alias is shown under its own name, whatever else led to the model under its id."""
+    assert msgspec.json.decode(model_entry(TINY, name))["id"] == shown

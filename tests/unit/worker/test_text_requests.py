@@ -314,6 +314,7 @@ def test_the_queue_is_bounded(batches: bool, room: int, accepted: int) -> None:
     [failed] = table.begin("late")
     assert isinstance(failed, Failed)
     assert (failed.code, failed.retry_after_s) == ("queue_full", 5.0)
+    assert "the queue of tiny is full: 3 waiting, scheduler.max_queue is 3;" in failed.message
     for number in range(accepted, room):
         assert table.accept_next() == [Accepted(f"r{number}", 3)]
     table.requests.on_scheduled("r0", at=1.0)
