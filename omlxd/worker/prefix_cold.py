@@ -13,6 +13,7 @@ from omlxd.worker.cold_store import ColdStore, Done, Lost
 from omlxd.worker.prefix_hot import HotPieces
 
 MAX_WRITING_BYTES = 64 << 20  # handed out at once; the rest stays where it may yet be superseded
+UNBOUNDED = 1 << 62
 RATE_WEIGHT = 0.5
 RATE_GOOD_S = 60.0  # a rate that is older says nothing: the next hit is taken, and measured
 
@@ -72,7 +73,9 @@ class ColdShelf:
             return
         if live.cold and self._store is None:
             self._store = ColdStore(
-                self._folder, on_done=lambda done: self._post(lambda: self._done(done))
+                self._folder,
+                on_done=lambda done: self._post(lambda: self._done(done)),
+                queue_bytes=UNBOUNDED,  # what is handed over is bounded here, but at the end
             )
         if self._store is not None:
             self._store.set_min_free(live.cold_min_free_bytes)
@@ -93,8 +96,11 @@ class ColdShelf:
             self._listed()
 
     def write_behind(self) -> None:
-        """Hand over what is to be written next."""
+        """Hand over what is to be written next; what a bad disk cannot take stays for later."""
         if self._store is None or not self._is_on:
+            return
+        if self._store.degraded:
+            self._store.probe()
             return
         for key in self._core.writes(MAX_WRITING_BYTES):
             self._in_flight += 1
@@ -119,7 +125,7 @@ class ColdShelf:
         """Write what there is to write, as far as the time goes."""
         if self._store is None:
             return Lost()
-        for key in self._core.writes(1 << 62) if self._is_on else ():
+        for key in self._core.writes(UNBOUNDED) if self._is_on else ():
             self._store.write(key, self._hot[key])
         return self._store.close(deadline_s)
 
