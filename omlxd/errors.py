@@ -51,7 +51,10 @@ class RequestInvalid(OmlxError):
 
 
 class ContextOverflow(RequestInvalid):
-    """The prompt leaves no room in the served window."""
+    """The prompt leaves no room in the served window.
+
+    `at_least`: it was not counted to its end, `prompt_tokens` is what it has at least.
+    """
 
     code = "context_length_exceeded"
 
@@ -62,8 +65,10 @@ class ContextOverflow(RequestInvalid):
         param: str | None = "messages",
         prompt_tokens: int = 0,
         max_context: int = 0,
+        at_least: bool = False,
     ) -> None:
         super().__init__(message, param=param)
+        self.at_least = at_least
         self.prompt_tokens = prompt_tokens
         self.max_context = max_context
 

@@ -130,6 +130,7 @@ def error_of(failed: Failed) -> OmlxError:
             param=failed.param,
             prompt_tokens=failed.prompt_tokens,
             max_context=failed.max_context,
+            at_least=failed.at_least,
         )
     error = BY_CODE.get(failed.code, EngineFailed)
     return error(failed.message, param=failed.param, retry_after_s=failed.retry_after_s)

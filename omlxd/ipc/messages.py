@@ -134,6 +134,7 @@ class Failed(Struct, frozen=True, tag=True, omit_defaults=True):
     prompt_tokens: int = 0
     max_context: int = 0
     retry_after_s: float | None = None
+    at_least: bool = False  # of `prompt_tokens`
 
 
 Event = Accepted | Delta | Finished | Completed | Failed

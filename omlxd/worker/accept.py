@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from omlxd.errors import ContextOverflow, RequestInvalid
 from omlxd.ipc.messages import GenerateRequest, LiveSettings
 from omlxd.worker.ports import RowJob
+from omlxd.worker.prompt_size import tokens_at_least
 from omlxd.worker.text_model import TextModel
 from omlxd.worker.text_sampling import check_sampling, resolve_sampling
 
@@ -44,16 +45,11 @@ def accept(request: GenerateRequest, *, model: TextModel, live: LiveSettings) ->
     """Raises RequestInvalid, which names the parameter, or ContextOverflow."""
     _check(request)
     check_sampling(request.sampling, vocabulary=model.vocabulary)
+    window = served_window(model, live)
     prompt = _prompt(request, model, live)
-    room = served_window(model, live) - len(prompt)
+    room = window - len(prompt)
     if room < 1:
-        raise ContextOverflow(
-            f"the prompt is {len(prompt)} tokens and a reply needs at least one; the window of"
-            f" {request.model} is {served_window(model, live)} tokens",
-            param="prompt" if request.messages is None else "messages",
-            prompt_tokens=len(prompt),
-            max_context=served_window(model, live),
-        )
+        raise _overflow(request, len(prompt), window=window)
     rows = [
         RowJob(
             request_id=request.request_id,
@@ -104,14 +100,28 @@ def _check(request: GenerateRequest) -> None:
 
 
 def _prompt(request: GenerateRequest, model: TextModel, live: LiveSettings) -> list[int]:
+    """Raises before it tokenises, or renders, what is far too long."""
+    window = served_window(model, live)
+
+    def count(text: str) -> int:
+        return len(model.tokenizer.encode(text, add_special_tokens=False))
+
+    def check_size(text: str) -> None:
+        if (tokens := tokens_at_least(text, count, window=window)) is not None:
+            raise _overflow(request, tokens, window=window, at_least=True)
+
     if request.messages is not None:
+        if len(request.messages) > window:  # each is a token or more
+            raise _overflow(request, len(request.messages), window=window, at_least=True)
         prompt = model.template.encode(
             request.messages,
             tools=request.tools,
             template_kwargs={**live.chat_template_kwargs, **request.template_kwargs},
             continue_final=request.continue_final,
+            check_size=check_size,
         )
     elif isinstance(request.prompt, str):
+        check_size(request.prompt)
         prompt = model.tokenizer.encode(request.prompt)
     else:
         prompt = list(request.prompt or ())
@@ -130,6 +140,19 @@ def _prompt(request: GenerateRequest, model: TextModel, live: LiveSettings) -> l
             param="prompt" if request.messages is None else "messages",
         )
     return [model.tokenizer.bos_token_id]
+
+
+def _overflow(
+    request: GenerateRequest, tokens: int, *, window: int, at_least: bool = False
+) -> ContextOverflow:
+    return ContextOverflow(
+        f"the prompt is {'at least ' * at_least}{tokens} tokens and a reply needs at least one;"
+        f" the window of {request.model} is {window} tokens",
+        param="prompt" if request.messages is None else "messages",
+        prompt_tokens=tokens,
+        max_context=window,
+        at_least=at_least,
+    )
 
 
 def _echo(request: GenerateRequest, model: TextModel) -> str:

@@ -11,6 +11,7 @@ import inspect
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -56,8 +57,12 @@ class ChatTemplate:
         tools: Sequence[Mapping[str, Any]] = (),
         template_kwargs: Mapping[str, Any],
         continue_final: bool = False,
+        check_size: Callable[[str], None] = lambda _text: None,
     ) -> list[int]:
-        """Token ids of the prompt. Raises RequestInvalid."""
+        """Token ids of the prompt. Raises RequestInvalid.
+
+        `check_size` gets the rendered text before it is tokenised, and raises if it is too long.
+        """
         normal = normalise(messages)
         if self._tokenizer.chat_template is None:
             raise RequestInvalid(
@@ -78,16 +83,22 @@ class ChatTemplate:
             )
 
         def render(conversation: Sequence[Message]) -> list[int]:
-            forged = self._has_control((conversation, tools, template_kwargs))
-            ids: list[int] = self._tokenizer.apply_chat_template(
+            apply = partial(
+                self._tokenizer.apply_chat_template,
                 list(conversation),
                 tools=list(tools) or None,
                 add_generation_prompt=not continue_final,
                 continue_final_message=continue_final,
-                sanitize_control_tokens=forged,
-                return_dict=False,
                 **template_kwargs,
             )
+            text: str = apply(tokenize=False)
+            check_size(text)
+            ids: list[int]
+            if self._has_control((conversation, tools, template_kwargs)):
+                # The names of tokens are marked before they are rendered, so once more.
+                ids = apply(sanitize_control_tokens=True, return_dict=False)
+            else:
+                ids = self._tokenizer(text, add_special_tokens=False)["input_ids"]
             return ids
 
         return _first_that_renders(normal, render)

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 
 from msgspec import structs
 
+import msgspec
+
 from omlxd.errors import ContextOverflow, EngineFailed, OmlxError, QueueFull, RequestInvalid
 from omlxd.ipc.messages import (
     Accepted,
@@ -225,16 +227,14 @@ class Requests:
 
 
 def _failed(request_id: str, error: OmlxError) -> Failed:
-    numbers = (
-        {"prompt_tokens": error.prompt_tokens, "max_context": error.max_context}
-        if isinstance(error, ContextOverflow)
-        else {}
+    failed = Failed(
+        request_id, error.code, error.message, error.param, retry_after_s=error.retry_after_s
     )
-    return Failed(
-        request_id,
-        error.code,
-        error.message,
-        error.param,
-        retry_after_s=error.retry_after_s,
-        **numbers,
+    if not isinstance(error, ContextOverflow):
+        return failed
+    return msgspec.structs.replace(
+        failed,
+        prompt_tokens=error.prompt_tokens,
+        max_context=error.max_context,
+        at_least=error.at_least,
     )

@@ -93,7 +93,7 @@ async def test_a_full_queue_refuses_the_next(make: Make) -> None:
     engines = make(spec(live={"max_queue": 1}))
     first = engines.asking(request(request_id="first"))
     await asyncio.sleep(0)
-    with pytest.raises(QueueFull, match="is full: 1 waiting, scheduler.max_queue is 1;"):
+    with pytest.raises(QueueFull, match=r"is full: 1 waiting, scheduler\.max_queue is 1;"):
         await engines.ask(request(request_id="second"))
     assert is_whole(await first.task)
 

@@ -70,6 +70,7 @@ def _openai_message(error: OmlxError) -> str:
     if isinstance(error, ContextOverflow) and error.max_context:
         return (
             f"This model's maximum context length is {error.max_context} tokens, but the "
-            f"prompt came to {error.prompt_tokens} tokens. Shorten the prompt."
+            f"prompt came to {'at least ' * error.at_least}{error.prompt_tokens} tokens. "
+            "Shorten the prompt."
         )
     return error.message

@@ -39,6 +39,13 @@ def test_retry_after() -> None:
     assert retry_after(OmlxError("x")) is None
 
 
+def test_an_overflow_that_was_not_counted_to_its_end_says_so() -> None:
+    """Both numbers in the words that clients look for, and no more precision than there is."""
+    error = ContextOverflow("too long", prompt_tokens=9000, max_context=64, at_least=True)
+    assert b"maximum context length is 64 tokens" in openai_error(error)
+    assert b"prompt came to at least 9000 tokens" in openai_error(error)
+
+
 def test_overflow_without_numbers_keeps_its_own_words() -> None:
     """No made-up figures."""
     assert b'"message":"too long"' in openai_error(ContextOverflow("too long"))

@@ -17,10 +17,19 @@ def test_a_full_queue_says_when_to_try_again() -> None:
 def test_an_overflow_keeps_both_numbers_and_the_field() -> None:
     """Clients read the numbers, and "prompt" is not "messages"."""
     error = error_of(
-        Failed("r", "context_length_exceeded", "long", "prompt", prompt_tokens=9, max_context=8)
+        Failed(
+            "r",
+            "context_length_exceeded",
+            "long",
+            "prompt",
+            prompt_tokens=9,
+            max_context=8,
+            at_least=True,
+        )
     )
     assert isinstance(error, ContextOverflow)
     assert (error.param, error.prompt_tokens, error.max_context) == ("prompt", 9, 8)
+    assert error.at_least
 
 
 def test_a_code_of_another_version_is_a_failure_of_the_engine() -> None:

@@ -10,6 +10,7 @@ from omlxd.errors import ContextOverflow, RequestInvalid
 from omlxd.ipc.messages import GenerateRequest, LiveSettings, Sampling
 from omlxd.worker.accept import AcceptedRequest, accept, served_window
 from omlxd.worker.ports import ResolvedSampling
+from omlxd.worker.prompt_size import CHUNK_CHARACTERS
 from tests.support.models import EOS_TOKENS
 from tests.support.tokenizers import text_model
 
@@ -90,6 +91,36 @@ def test_a_prompt_that_fills_the_window_overflows_with_both_numbers() -> None:
 def test_messages_that_overflow_are_named_as_messages() -> None:
     """The client is told the field that it sent."""
     assert refused(messages=[{"role": "user", "content": "hello " * 64}]).param == "messages"
+
+
+@pytest.mark.parametrize("text", ["hello " * 2_000_000, "<|im_end|>" * 500_000])
+@pytest.mark.parametrize("field", ["prompt", "messages"])
+def test_what_is_far_too_long_is_refused_before_it_is_tokenised(
+    field: str, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only a first part is, so a huge prompt holds nobody up and takes no memory."""
+    seen: list[int] = []
+    backend = type(MODEL.tokenizer)._encode_plus
+
+    def encode(self: Any, text: str, *args: Any, **kwargs: Any) -> Any:
+        seen.append(len(text))
+        return backend(self, text, *args, **kwargs)
+
+    monkeypatch.setattr(type(MODEL.tokenizer), "_encode_plus", encode)
+    error = refused(**{field: text if field == "prompt" else [{"role": "user", "content": text}]})
+    assert isinstance(error, ContextOverflow)
+    assert sum(seen) <= CHUNK_CHARACTERS
+    assert error.at_least
+    assert (error.param, error.max_context) == (field, 64)
+    assert f"at least {error.prompt_tokens} tokens" in error.message
+    assert error.prompt_tokens > 64
+
+
+def test_too_many_messages_are_refused_before_they_are_rendered() -> None:
+    """Each is a token or more."""
+    error = refused(messages=[{"role": "user", "content": ""}] * 65)
+    assert isinstance(error, ContextOverflow)
+    assert (error.prompt_tokens, error.at_least) == (65, True)
 
 
 @pytest.mark.parametrize(
