@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from omlxctl.render import table
+from omlxctl.text import safe
 from omlxd.control.cache_wire import (
     CacheCleared,
     CacheCollected,
@@ -34,7 +35,7 @@ def stats_lines(stats: CacheStats) -> list[str]:
     for engine in stats.engines:
         lines += _trouble(engine)
         lines += [f"{engine.model}: {count} {reason}" for reason, count in _counts(engine.counts)]
-    return lines
+    return [safe(line) for line in lines]
 
 
 def _engine_rows(stats: CacheStats) -> list[str]:
@@ -64,7 +65,7 @@ def _counts(counts: Mapping[str, int]) -> list[tuple[str, int]]:
 
 def entries_lines(entries: CacheEntries) -> list[str]:
     if not entries.namespaces:
-        return [f"nothing in {entries.dir}"]
+        return [f"nothing in {safe(entries.dir)}"]
     rows = [
         (
             one.namespace[:SHORT],
@@ -106,4 +107,6 @@ def cleared_lines(cleared: CacheCleared) -> list[str]:
         f"cleared {cleared.hot_entries} entries ({format_size(cleared.hot_bytes)}) in memory and "
         f"{cleared.cold_entries} ({format_size(cleared.cold_bytes)}) on disk"
     ]
-    return lines + [f"{model}: memory not cleared: {why}" for model, why in cleared.failed.items()]
+    return lines + [
+        safe(f"{model}: memory not cleared: {why}") for model, why in cleared.failed.items()
+    ]

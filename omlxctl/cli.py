@@ -9,6 +9,7 @@ from importlib import import_module
 import click
 
 from omlxctl import exits
+from omlxctl.groups import GuessingGroup
 from omlxctl.options import daemon_options
 from omlxd import __version__
 
@@ -43,7 +44,7 @@ Exit codes: 0 ok; 1 failed, or differs (diff); 2 usage; 3 daemon not running;
 4 no such object; 5 timed out; 6 conflict; 7 configuration invalid."""
 
 
-class LazyGroup(click.Group):
+class LazyGroup(GuessingGroup):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
@@ -59,7 +60,8 @@ class LazyGroup(click.Group):
         """Ctrl-C, and a reader that has enough, end a command without a word."""
         try:
             result: object = super().invoke(ctx)
-            sys.stdout.flush()
+            if sys.stdout is not None:  # it may be closed
+                sys.stdout.flush()
         except KeyboardInterrupt:
             ctx.exit(exits.INTERRUPTED)
         except BrokenPipeError:

@@ -21,9 +21,9 @@ class Checked:
         return ConfigStatus(self.path, not self.problems, list(self.problems))
 
 
-def check(path: Path, text: str | None = None) -> Checked:
-    """Reads `path` (or takes `text` in its place) and the drop-ins in omlx.d beside it."""
-    main = Source(str(path), read_file(path) if text is None else text)
+def check(path: Path, text: str) -> Checked:
+    """`text` in the place of `path`, with the drop-ins in omlx.d beside it."""
+    main = Source(str(path), text)
     found = sorted((path.parent / "omlx.d").glob("*.toml"))
     drop_ins = [Source(str(p), read_file(p)) for p in found if not p.name.startswith(".")]
     texts = {source.file: source.text for source in (main, *drop_ins)}

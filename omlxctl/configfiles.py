@@ -46,13 +46,13 @@ def _write(path: Path, data: bytes, *, like: Path) -> None:
         raise
 
 
-def read_file(path: Path) -> str:
-    """The text of a configuration file; raises CtlError."""
+def read_file(path: Path, *, if_missing: str = "name a FILE, or --home DIR") -> str:
+    """The text of a configuration file; raises CtlError, with `if_missing` as the hint."""
     try:
         return path.read_bytes().decode("utf-8")
     except FileNotFoundError as error:
         raise CtlError(
-            f"there is no {path}", exit_code=exits.NO_SUCH_OBJECT, hint="name a FILE, or --home DIR"
+            f"there is no {path}", exit_code=exits.NO_SUCH_OBJECT, hint=if_missing
         ) from error
     except (OSError, UnicodeDecodeError) as error:
         raise CtlError(f"cannot read {path}: {error}") from error

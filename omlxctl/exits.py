@@ -20,6 +20,8 @@ CONFLICT = 6
 INVALID = 7
 INTERRUPTED = 130
 
+LINES = "\n\t"  # layout that a message may have
+
 # The daemon's refusals by HTTP status; what is not here is FAILED.
 BY_STATUS = {400: USAGE, 404: NO_SUCH_OBJECT, 409: CONFLICT, 422: INVALID, 504: TIMED_OUT}
 
@@ -45,9 +47,10 @@ class CtlError(Exception):
 
     def show(self) -> None:
         from omlxctl.render import problem_lines
+        from omlxctl.text import safe
 
-        click.echo(f"omlxctl: {self.message}", err=True)
+        click.echo(f"omlxctl: {safe(self.message, keep=LINES)}", err=True)
         for problem in self.problems:
             click.echo("\n".join(problem_lines(problem, self.texts)), err=True)
         if self.hint:
-            click.echo(f"  {self.hint}", err=True)
+            click.echo(f"  {safe(self.hint, keep=LINES)}", err=True)

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from omlxctl.render import table
+from omlxctl.text import safe
 
 Record = Mapping[str, Any]
 _HEAD = ("time", "level", "type")  # fields every line has
@@ -50,10 +51,10 @@ def parse(line: str) -> Record | None:
 
 def pretty(record: Record) -> str:
     """time LEVEL type, then the fields as key=value."""
-    time, level, kind = (str(record.get(name, "-")) for name in _HEAD)
+    time, level, kind = (safe(str(record.get(name, "-"))) for name in _HEAD)
     shown = level.upper().ljust(7)
     shown = click.style(shown, _COLORS[level]) if level in _COLORS else shown
-    fields = " ".join(f"{k}={_short(v)}" for k, v in record.items() if k not in _HEAD)
+    fields = " ".join(f"{safe(k)}={_short(v)}" for k, v in record.items() if k not in _HEAD)
     return f"{time}  {shown}  {kind:<14}  {fields}".rstrip()
 
 
@@ -115,7 +116,8 @@ def stats_lines(by_model: Mapping[str, Stats]) -> list[str]:
     """One row a model; times and rates as p50/p90/p99."""
     if not by_model:
         return ["no requests"]
-    header = ("MODEL", "REQUESTS", "ERRORS", "HIT", "CACHED", "TTFT_MS", "LATENCY_MS", "TPS")
+    figures = (f"{name} P50/P90/P99" for name in ("TTFT_MS", "LATENCY_MS", "TPS"))
+    header = ("MODEL", "REQUESTS", "ERRORS", "HIT", "CACHED", *figures)
     rows = []
     for model, stats in by_model.items():
         summary = stats.summary()
@@ -134,9 +136,9 @@ def _time(record: Record) -> datetime | None:
 
 
 def _short(value: Any) -> str:
-    if isinstance(value, str) and value and not any(c in value for c in ' "=\n'):
+    if isinstance(value, str) and value.isprintable() and value and not set(value) & set(' "='):
         return value
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return safe(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
 
 
 def _number(record: Record, name: str) -> float:

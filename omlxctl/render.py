@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from omlxctl.text import safe, width
 from omlxd.units import format_duration
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from omlxd.spec.report import Change, OriginValue, Problem
 
 EMPTY = "-"
+TAB = "\t"
 _HOUR, _DAY = 3600, 86400
 # A colour only repeats what the word already says.
 _COLORS = {
@@ -29,13 +31,13 @@ _COLORS = {
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Capitals header, no borders, `-` for empty, two spaces between columns."""
-    cells = [[cell or EMPTY for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(header, *cells, strict=True)]
+    cells = [[safe(cell) or EMPTY for cell in row] for row in rows]
+    widths = [max(map(width, column)) for column in zip(header, *cells, strict=True)]
     return [_line(header, widths), *(_line(row, widths) for row in cells)]
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    padded = [cell.ljust(width) for cell, width in zip(cells, widths, strict=True)]
+    padded = [cell + " " * (w - width(cell)) for cell, w in zip(cells, widths, strict=True)]
     padded[-1] = cells[-1]
     return "  ".join(
         click.style(c, _COLORS[c.strip()]) if c.strip() in _COLORS else c for c in padded
@@ -55,17 +57,27 @@ def span(seconds: float | None) -> str:
 
 def problem_lines(problem: Problem, texts: Mapping[str, str] | None = None) -> list[str]:
     """`file:line:column: message`; the line itself with a caret where its text is at hand."""
-    place = f"{problem.file}:{problem.line}:{problem.column}" if problem.line else problem.file
-    lines = [f"{place}: {problem.message}" if place else problem.message]
+    lines = [safe(_placed(problem))]
     source = (texts or {}).get(problem.file, "").split("\n")
     if 0 < problem.line <= len(source) and problem.column > 0:
         text = source[problem.line - 1].rstrip("\r")
-        before = text[: problem.column - 1]
-        lines.append(f"    {text}")
-        lines.append("    " + "".join("\t" if c == "\t" else " " for c in before) + "^")
+        if text.strip():
+            before = safe(text[: problem.column - 1], keep=TAB)
+            lines.append(f"    {safe(text, keep=TAB)}")
+            lines.append(f"    {_blank(before)}^")
     if problem.hint:
-        lines.append(f"    {problem.hint}")
+        lines.append(f"    {safe(problem.hint)}")
     return lines
+
+
+def _placed(problem: Problem) -> str:
+    place = f"{problem.file}:{problem.line}:{problem.column}" if problem.line else problem.file
+    return f"{place}: {problem.message}" if place else problem.message
+
+
+def _blank(text: str) -> str:
+    """Blanks that are as wide as `text`; a tab stays one."""
+    return "\t".join(" " * width(part) for part in text.split("\t"))
 
 
 def value_text(value: Any) -> str:
@@ -84,7 +96,9 @@ def plan_lines(plan: PlanResult) -> list[str]:
         (c.model, c.reload, c.key, value_text(c.old), value_text(c.new))
         for c in sorted(plan.changes, key=order)
     ]
-    return table(("MODEL", "RELOAD", "KEY", "OLD", "NEW"), rows) + list(plan.consequences)
+    return table(("MODEL", "RELOAD", "KEY", "OLD", "NEW"), rows) + [
+        safe(c) for c in plan.consequences
+    ]
 
 
 def request_rows(requests: Sequence[RequestStatus]) -> list[str]:
@@ -109,13 +123,14 @@ def event_line(event: Event) -> str:
     """One line an event; columns that line up without knowing the others."""
     kind = event.type.ljust(7)
     kind = click.style(kind, _COLORS[event.type]) if event.type in _COLORS else kind
-    return f"{event.time}  {kind}  {event.reason:<20}  {event.model or EMPTY}  {event.message}"
+    what = safe(f"{event.reason:<20}  {event.model or EMPTY}  {event.message}")
+    return f"{event.time}  {kind}  {what}"
 
 
 def config_lines(values: Sequence[OriginValue], *, origin: bool) -> list[str]:
     """Every value in force; with `origin`, where it was written."""
     if not origin:
-        return [f"{v.key} = {value_text(v.value) or EMPTY}" for v in values]
+        return [safe(f"{v.key} = {value_text(v.value) or EMPTY}") for v in values]
     rows = [
         (v.key, value_text(v.value), f"{v.file}:{v.line}" if v.file else "default") for v in values
     ]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import click
 
 from omlxctl.render import EMPTY, problem_lines, span, table
+from omlxctl.text import safe
 from omlxd.control.wire import Condition, ConfigStatus, MemoryStatus, ModelStatus, Status
 from omlxd.units import format_size
 
@@ -28,6 +29,8 @@ HEADER = (
 TROUBLES = frozenset({"CrashLoop", "ListenDrift", "MemoryPressure"})
 # Of what may be turned off: Unknown says that it is.
 OPTIONAL = frozenset({"ColdTier"})
+# What the model itself allows; neither good nor bad.
+NATURE = frozenset({"Batching", "PrefixReuse"})
 
 
 def status_lines(status: Status) -> list[str]:
@@ -38,7 +41,7 @@ def status_lines(status: Status) -> list[str]:
     head = f"omlxd {status.version}  pid {status.pid}  up {span(status.uptime_s)}  {generation}"
     lines = [
         head,
-        f"listen  {', '.join(status.listen) or EMPTY}",
+        f"listen  {safe(', '.join(status.listen)) or EMPTY}",
         *_config_lines(status.config),
         f"memory  {_memory(status.memory)}",
         *_conditions(status.conditions),
@@ -72,7 +75,7 @@ def model_lines(model: ModelStatus) -> list[str]:
         ("expires", span(model.expires_in_s)),
         ("restarts", str(model.restarts)),
     )
-    lines = [model.id, *(f"  {name:<9} {value or EMPTY}" for name, value in facts)]
+    lines = [safe(model.id), *(f"  {name:<9} {safe(value) or EMPTY}" for name, value in facts)]
     rows = [(c.type, c.status, c.reason, c.message) for c in model.conditions]
     return (
         [*lines, "", *table(("CONDITION", "STATUS", "REASON", "MESSAGE"), rows)] if rows else lines
@@ -86,11 +89,17 @@ def is_trouble(condition: Condition) -> bool:
     return condition.status != ("False" if condition.type in TROUBLES else "True")
 
 
+def explained(condition: Condition) -> str:
+    """Its code, and its message where it has one."""
+    return f"{condition.reason}: {condition.message}" if condition.message else condition.reason
+
+
 def _config_lines(config: ConfigStatus) -> list[str]:
+    path = safe(config.path)
     if config.valid:
-        return [f"config  {config.path}  valid"]
+        return [f"config  {path}  valid"]
     verdict = click.style("INVALID", "red")
-    lines = [f"config  {config.path}  {verdict}, the last good state stays in force"]
+    lines = [f"config  {path}  {verdict}, the last good state stays in force"]
     for problem in config.problems:
         lines += [f"  {line}" for line in problem_lines(problem)]
     return lines
@@ -103,7 +112,7 @@ def _memory(memory: MemoryStatus) -> str:
 
 def _conditions(conditions: Sequence[Condition]) -> list[str]:
     return [
-        f"{click.style('!', 'yellow')} {c.type}={c.status}  {c.reason}: {c.message}"
+        f"{click.style('!', 'yellow')} {c.type}={c.status}  {safe(explained(c))}"
         for c in conditions
         if is_trouble(c)
     ]
@@ -138,7 +147,16 @@ def _ttl(model: ModelStatus) -> str:
 
 
 def _reason(model: ModelStatus) -> str:
-    """Why it is as it is, in the daemon's words; for a running model, what is amiss."""
+    """Why it is as it is, in the daemon's words; for a running model, what is amiss.
+
+    A condition speaks by its message, and by its code where it has none.
+    """
     if model.reason or model.phase == "absent":
         return model.reason
-    return next((c.reason for c in model.conditions if is_trouble(c)), "")
+    amiss = [c for c in model.conditions if is_trouble(c) and not _is_plain(c)]
+    return next((c.message or c.reason for c in amiss), "")
+
+
+def _is_plain(condition: Condition) -> bool:
+    """What a model is by its nature, or what its phase says already."""
+    return condition.type in NATURE or (condition.type == "Ready" and not condition.message)

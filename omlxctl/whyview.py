@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from omlxctl.text import safe
 from omlxd.control.cache_wire import PrefixMatch, RequestWhy
 
 # What stands after "Not more, since".
@@ -27,6 +28,10 @@ REASONS = {
 
 
 def why_lines(why: RequestWhy) -> list[str]:
+    return [safe(line) for line in _sentences(why)]
+
+
+def _sentences(why: RequestWhy) -> list[str]:
     lines = [_head(why)]
     if why.match is None:
         return [*lines, _no_match(why)]

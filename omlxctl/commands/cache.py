@@ -11,6 +11,7 @@ import click
 from omlxctl import cacheview, exits
 from omlxctl.client import decode
 from omlxctl.exits import CtlError
+from omlxctl.groups import GuessingGroup
 from omlxctl.options import complete_model, daemon_options
 from omlxctl.target import Target, emit, pass_target
 from omlxd.control.cache_wire import (
@@ -32,7 +33,7 @@ def _model_option(help_text: str) -> Callable[[F], F]:
     )
 
 
-@click.group()
+@click.group(cls=GuessingGroup)
 @daemon_options
 def cache() -> None:
     """Look at and clean up the prefix cache."""

@@ -7,12 +7,13 @@ import json
 import click
 
 from omlxctl.client import decode
+from omlxctl.groups import GuessingGroup
 from omlxctl.options import daemon_options
 from omlxctl.target import Target, emit, pass_target
 from omlxd.control.wire import ConfigView
 
 
-@click.group()
+@click.group(cls=GuessingGroup)
 @daemon_options
 def config() -> None:
     """Show what is configured, and where."""

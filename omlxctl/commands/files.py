@@ -12,10 +12,12 @@ from omlxctl.configfiles import read_file, replace
 from omlxctl.exits import CtlError
 from omlxctl.options import daemon_options
 from omlxctl.target import Target, emit, pass_target, read_stdin
+from omlxctl.text import safe
 from omlxctl.verdicts import judge_generation
 from omlxctl.waiting import wait_for
 from omlxd.control.wire import Accepted, PlanRequest, PlanResult
 
+DEFAULTS_HOLD = "omlxd runs with its defaults, and with omlx.d, until there is one"
 file_argument = click.argument("file", metavar="[FILE|-]", required=False)
 
 
@@ -34,17 +36,16 @@ def validate(target: Target, file: str | None) -> int:
     from omlxctl.configcheck import check
     from omlxctl.render import problem_lines
 
-    if file in (None, "-"):
-        found = check(target.config_path(), read_stdin() if file else None)
-    else:
-        found = check(Path(file))
+    path = Path(file) if file and file != "-" else target.config_path()
+    text = _text(file, path) if file else read_file(path, if_missing=DEFAULTS_HOLD)
+    found = check(path, text)
     if target.json:
         emit(msgspec.json.encode(found.status()))
     else:
         for problem in found.problems:
             click.echo("\n".join(problem_lines(problem, found.texts)))
         if not found.problems:
-            click.echo(f"{found.path}: valid")
+            click.echo(f"{safe(found.path)}: valid")
     return exits.INVALID if found.problems else exits.OK
 
 
@@ -128,4 +129,4 @@ def _reload(target: Target, client: Client) -> None:
         emit(body)
         return
     verdict = "in force" if accepted.changed else "unchanged"
-    click.echo(accepted.message or f"generation {accepted.generation} {verdict}")
+    click.echo(safe(accepted.message) or f"generation {accepted.generation} {verdict}")

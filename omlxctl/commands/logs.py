@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 import click
 
+from omlxctl.groups import GuessingGroup
 from omlxctl.logfiles import LogReader
 from omlxctl.logview import Filter, Stats, add_up, parse, pretty, stats_lines
 from omlxctl.options import complete_model, daemon_options, duration
@@ -29,7 +30,7 @@ _since = click.option(
 )
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=GuessingGroup, invoke_without_command=True)
 @click.option("-f", "--follow", is_flag=True, help="Go on with lines as they are written.")
 @click.option("--type", "kind", metavar="TYPE", help="Only lines of this type, such as request.")
 @_model

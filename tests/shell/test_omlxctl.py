@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from contextlib import AsyncExitStack
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -144,6 +145,35 @@ async def test_a_reader_that_has_enough_is_no_error(up: Ctl) -> None:
             os.close(write_end)
             done = await running.done()
         assert (done.code, done.err) == (130, "")
+
+
+@pytest.mark.parametrize("args", [("status",), ("status", "--watch"), ("--help",)])
+async def test_a_full_disk_is_one_line(up: Ctl, args: tuple[str, ...]) -> None:
+    """Output that cannot be written is exit 1 with the reason, and no traceback."""
+    with Path("/dev/full").open("wb") as full:  # noqa: ASYNC230 (it takes nothing)
+        async with up.running(*args, stdout=full.fileno()) as running:
+            done = await running.done()
+    assert (done.code, done.err) == (
+        1,
+        "omlxctl: cannot write to standard output: No space left on device\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("args", "meant"),
+    [(("statsu",), "status"), (("cache", "stat"), "stats"), (("cofnig",), "config")],
+)
+async def test_a_mistyped_command_is_guessed(down: Ctl, args: tuple[str, ...], meant: str) -> None:
+    """The nearest command is named; what resembles none gets no guess."""
+    done = await down(*args)
+    assert (done.code, "did you mean" in done.err.lower(), meant in done.err) == (2, True, True)
+    assert "did you mean" not in (await down("xyzzy")).err.lower()
+
+
+async def test_errors_cannot_steer_the_terminal(up: Ctl) -> None:
+    """A name in an error message is shown with its control characters as escapes."""
+    done = await up("status", "a\x1b[2J")
+    assert (done.code, "\x1b" in done.err, "a\\x1b[2J" in done.err) == (4, False, True)
 
 
 async def test_requests_and_top(up: Ctl, fake_daemon: FakeControl) -> None:

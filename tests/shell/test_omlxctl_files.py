@@ -74,6 +74,17 @@ async def test_a_file_that_is_not_there_is_exit_4(down: Ctl) -> None:
     assert "there is no /nowhere/omlx.toml" in done.err
 
 
+async def test_no_file_at_all_means_the_defaults(down: Ctl) -> None:
+    """validate without FILE and without an omlx.toml is exit 4, and says that omlxd runs so."""
+    done = await down("validate")
+    assert done == Done(
+        4,
+        "",
+        f"omlxctl: there is no {down.home}/omlx.toml\n"
+        "  omlxd runs with its defaults, and with omlx.d, until there is one\n",
+    )
+
+
 async def test_the_schema_is_json(down: Ctl) -> None:
     """config schema prints a JSON Schema that knows the tables of omlx.toml."""
     done = await down("config", "schema")

@@ -99,6 +99,12 @@ def test_sums_stand_in_a_table() -> None:
     """One row a model; what has no figure is a dash."""
     assert stats_lines({}) == ["no requests"]
     assert stats_lines(add_up([LINE | {"ttft_ms": 1.6}])) == [
-        "MODEL  REQUESTS  ERRORS  HIT  CACHED  TTFT_MS  LATENCY_MS  TPS",
-        "A      1         0       0%   -       2/2/2    -           -",
+        "MODEL  REQUESTS  ERRORS  HIT  CACHED  "
+        "TTFT_MS P50/P90/P99  LATENCY_MS P50/P90/P99  TPS P50/P90/P99",
+        "A      1         0       0%   -       2/2/2                -                       -",
     ]
+
+
+def test_a_line_cannot_steer_the_terminal() -> None:
+    """Control characters in a field are shown as escapes."""
+    assert pretty(LINE | {"model": "a\x1bb", "error": "c\x9b d"}).isprintable()

@@ -16,6 +16,7 @@ from omlxctl.render import (
 )
 from omlxd.control.wire import Event, PlanResult, RequestStatus
 from omlxd.spec.report import Change, OriginValue, Problem
+from tests.fakes.fake_control import TIME
 
 
 def plain(lines: list[str]) -> list[str]:
@@ -69,6 +70,42 @@ def test_a_problem_points_at_its_place() -> None:
         "    \t\t^",
         '    did you mean "ttl"?',
     ]
+
+
+def test_a_problem_of_an_empty_line_has_no_caret() -> None:
+    """There is nothing to point at in a line without text."""
+    problem = Problem("o.toml", 1, 1, "", "nothing is declared")
+    assert problem_lines(problem, {"o.toml": " \n"}) == ["o.toml:1:1: nothing is declared"]
+
+
+def test_a_problem_shows_escapes_and_points_right() -> None:
+    """Control characters of the line are shown, and the caret stands below what is meant."""
+    problem = Problem("o.toml", 1, 5, "", "bad \x1b")
+    assert problem_lines(problem, {"o.toml": "模\x1b\tx!"}) == [
+        "o.toml:1:5: bad \\x1b",
+        "    模\\x1b\tx!",
+        "          \t ^",
+    ]
+
+
+def test_wide_and_odd_names_keep_the_columns() -> None:
+    """Columns line up on a terminal with names of any script, and with controls in them."""
+    assert table(("A", "B"), [("模型", "x"), ("a\x1bb", "y")]) == [
+        "A       B",
+        "模型    x",
+        "a\\x1bb  y",
+    ]
+
+
+def test_events_and_values_cannot_steer_the_terminal() -> None:
+    """Whatever a message, a key or a consequence holds is printed as text."""
+    odd = "a\x1b\x9b"
+    event = Event(seq=1, time=TIME, type="Normal", reason="R", message=odd, model=odd)
+    plan = PlanResult(True, [], [Change(odd, odd, odd, "live")], [odd])
+    values = [OriginValue(odd, odd)]
+    lines = [event_line(event), *plan_lines(plan), *config_lines(values, origin=False)]
+    lines += config_lines(values, origin=True)
+    assert all(line.isprintable() for line in plain(lines))
 
 
 def test_a_problem_without_a_place_is_its_message() -> None:

@@ -107,16 +107,52 @@ def test_a_model_that_never_leaves_says_never() -> None:
     assert (never.split()[8], pinned.split()[8]) == ("never", "-")
 
 
-def test_a_running_model_shows_what_is_amiss() -> None:
-    """Where the daemon gives no reason, the first condition amiss does; not for an absent one."""
-    conditions = [condition("Ready", "True"), condition("Batching", "False", "OneAtATime")]
-    running, absent = model_rows(
+def test_a_running_model_shows_what_is_amiss_in_words() -> None:
+    """The message of the first condition amiss stands there; its code where there is no message."""
+    told = [condition("Ready", "True"), condition("UpToDate", "False", "Pending", "it is replaced")]
+    mute = [condition("ColdTier", "False", "Degraded", "")]
+    rows = model_rows(
+        [a_model(n, phase="ready", conditions=c) for n, c in (("A", told), ("B", mute))]
+    )[1:]
+    assert (rows[0][-14:], rows[1].split()[-1]) == ("it is replaced", "Degraded")
+
+
+def test_a_healthy_model_has_no_reason() -> None:
+    """What a model cannot do by its nature, and what its phase says already, is no trouble."""
+    nature = [
+        condition("Batching", "False", "OneAtATime"),
+        condition("PrefixReuse", "False", "NotRestorable"),
+    ]
+    loading = [condition("Ready", "False", "Loading", "")]
+    rows = model_rows(
         [
-            a_model("A", phase="ready", conditions=conditions),
-            a_model("B", conditions=conditions),
+            a_model("A", phase="ready", conditions=nature),
+            a_model("B", phase="loading", conditions=loading),
+            a_model("C", conditions=nature),
         ]
     )[1:]
-    assert (running.split()[-1], absent.split()[-1]) == ("OneAtATime", "-")
+    assert [row.split()[-1] for row in rows] == ["-", "-", "-"]
+
+
+def test_a_condition_without_a_message_ends_with_its_code() -> None:
+    """No colon stands before nothing."""
+    status = a_status(conditions=[condition("Reconciled", "False", "Converging", "")])
+    assert "! Reconciled=False  Converging" in plain(status_lines(status))
+
+
+def test_names_cannot_steer_the_terminal() -> None:
+    """An escape sequence in a name, a path or a message is shown as one, in every view."""
+    name = "M\x1b[2J"
+    model = a_model(name, path=f"/m/{name}", conditions=[condition("Ready", "False", "No", name)])
+    status = a_status(
+        model,
+        listen=[name],
+        config=ConfigStatus(name, False, [Problem(name, 0, 0, "", name, name)]),
+        conditions=[condition("Ready", "False", "No", name)],
+    )
+    shown = "".join(plain([*status_lines(status), *model_lines(model)]))
+    assert shown.isprintable()
+    assert shown.count("M\\x1b[2J") == 10
 
 
 def test_one_model_with_all_that_is_known() -> None:
