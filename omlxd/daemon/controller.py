@@ -17,16 +17,9 @@ from omlxd.daemon.gateway import RequestGateway, Ticket
 from omlxd.daemon.grants import GrantBook
 from omlxd.daemon.journal import Journal
 from omlxd.daemon.memory import footprint
+from omlxd.daemon.refusals import lost, refusal
 from omlxd.daemon.supervisor import Worker, WorkerExit
-from omlxd.errors import (
-    BY_CODE,
-    ModelNotFound,
-    ModelUnavailable,
-    OmlxError,
-    QueueFull,
-    RequestInvalid,
-    WorkerDied,
-)
+from omlxd.errors import BY_CODE, OmlxError, RequestInvalid, WorkerDied
 from omlxd.ipc.messages import (
     CacheDone,
     CacheEvicted,
@@ -51,6 +44,7 @@ from omlxd.reconcile.state import (
     Observed,
     Plan,
     RefuseWaiting,
+    ResumeEngine,
     RetryEngine,
     StartEngine,
     StopEngine,
@@ -162,6 +156,9 @@ class Controller:
             case DrainEngine(model=model, reason=reason):
                 self._put(model, events.on_draining(self._get(model), now, reason=reason))
                 self._journal.draining(model, reason)
+            case ResumeEngine(model=model):
+                self._put(model, events.on_resumed(self._get(model), now))
+                self._journal.resumed(model)
             case StopEngine(model=model, reason=reason):
                 self._journal.stopping(model, reason, action.for_model)
                 self._put(model, events.on_stopping(self._get(model), now, reason=reason))
@@ -248,19 +245,10 @@ class Controller:
     # -------------------------------------------------------------- facts: requests
 
     def request_arrived(self, ticket: Ticket) -> None:
-        spec = self.desired.engines.get(ticket.model)
-        if self._stopping:
-            message = f"omlxd is shutting down; {ticket.model} takes no new requests"
-            ticket.fail(ModelUnavailable(message))
-            return
-        if spec is None:  # gone since its name was resolved
-            message = f"{ticket.model} is no longer served; omlxctl models lists what is"
-            ticket.fail(ModelNotFound(message, param="model"))
-            return
         engine = self._get(ticket.model)
-        if engine.waiting >= max(spec.live.max_queue, 1):
-            limit = spec.live.max_queue
-            ticket.fail(QueueFull.of(ticket.model, waiting=engine.waiting, limit=limit))
+        error = refusal(ticket.model, engine, self.desired, is_stopping=self._stopping)
+        if error is not None:
+            ticket.fail(error)
             return
         self._put(ticket.model, events.on_request_waiting(engine, self._clock()))
         self.wake()
@@ -343,7 +331,7 @@ class Controller:
             if engine.phase != "failed" and not self._stopping and ticket.requeue():
                 self._put(model, events.on_request_waiting(self._get(model), self._clock()))
             else:
-                ticket.fail(_lost(model, engine, why))
+                ticket.fail(lost(model, engine, why))
         self.wake()
 
     def spares_changed(self) -> None:
@@ -375,13 +363,3 @@ class Controller:
 
     def _put(self, model: ModelId, engine: EngineObserved) -> None:
         self.engines[model] = engine
-
-
-def _lost(model: ModelId, engine: EngineObserved, why: str) -> OmlxError:
-    """What a request is told whose worker ended under it."""
-    if engine.phase == "failed":
-        return ModelUnavailable(f"{model} cannot be loaded: {engine.failure}")
-    return WorkerDied(
-        f"the process of {model} ended while it worked on this request ({why}); "
-        "it is started again by itself, send the request again"
-    )

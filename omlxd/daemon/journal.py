@@ -61,6 +61,9 @@ class Journal:
         word, why = _UNLOADED[reason]
         self.event("Draining", f"finishes what it runs: {why} ({word})", model=model)
 
+    def resumed(self, model: ModelId) -> None:
+        self.event("Resumed", "what it drained for was undone; it goes on", model=model)
+
     def stopping(self, model: ModelId, reason: str, for_model: ModelId) -> None:
         word, why = _UNLOADED[reason]
         room = f" for {for_model}" if for_model else ""

@@ -92,6 +92,11 @@ def on_draining(engine: EngineObserved, now: float, *, reason: str) -> EngineObs
     return _with(move(engine, "draining", now), leaving=reason)
 
 
+def on_resumed(engine: EngineObserved, now: float) -> EngineObserved:
+    """It takes requests again, as if it had never drained."""
+    return _with(move(engine, "ready", now), leaving="")
+
+
 def on_stopping(engine: EngineObserved, now: float, *, reason: str) -> EngineObserved:
     """Its worker was told to end."""
     failure = engine.failure
@@ -107,9 +112,14 @@ def on_exited(engine: EngineObserved, now: float, *, reason: str) -> EngineObser
     if engine.leaving in DEATHS_BY_LEAVING:
         word = DEATHS_BY_LEAVING[engine.leaving]
         return _dead(engine, now, failure=engine.failure, word=word)
-    # New settings deserve the preload that the old ones had.
-    preloaded = engine.preloaded and engine.leaving != "settings"
-    return _with(_without_worker(move(engine, "absent", now)), preloaded=preloaded)
+    # New settings deserve the preload and the load that the old ones had.
+    is_replaced = engine.leaving == "settings"
+    owed = engine.load_requested or (is_replaced and engine.loaded_at is not None)
+    return _with(
+        _without_worker(move(engine, "absent", now)),
+        preloaded=engine.preloaded and not is_replaced,
+        load_requested=owed,
+    )
 
 
 def _dead(engine: EngineObserved, now: float, *, failure: str, word: str) -> EngineObserved:
@@ -216,7 +226,14 @@ def on_load_requested(engine: EngineObserved, now: float) -> EngineObserved:
 def on_unload_requested(engine: EngineObserved) -> EngineObserved:
     """`omlxctl unload`: ends the present use; whoever asks for the model later loads it again."""
     leaves = engine.phase in ("starting", "loading", "ready")
-    return _with(engine, unload_requested=leaves, load_requested=False, preloaded=True)
+    return _with(
+        engine,
+        unload_requested=leaves,
+        load_requested=False,
+        preloaded=True,
+        # It would be loaded again.
+        leaving="unload" if engine.leaving == "settings" else engine.leaving,
+    )
 
 
 def on_preload_asked(engine: EngineObserved) -> EngineObserved:

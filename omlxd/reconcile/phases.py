@@ -1,6 +1,7 @@
 """The life of an engine: one table, one way to move.
 
     absent → starting → loading → ready → draining → stopping → absent
+    draining → ready                                (what it drained for was undone)
     any phase with a worker → backoff | failed      (its worker died, or could not load)
     backoff | failed → absent                       (tried again, or no longer wanted)
 
@@ -19,7 +20,7 @@ TRANSITIONS: Mapping[Phase, frozenset[Phase]] = {
     "starting": frozenset({"loading", "draining", "stopping", "backoff", "failed"}),
     "loading": frozenset({"ready", "draining", "stopping", "backoff", "failed"}),
     "ready": frozenset({"draining", "stopping", "backoff", "failed"}),
-    "draining": frozenset({"stopping", "backoff", "failed"}),
+    "draining": frozenset({"ready", "stopping", "backoff", "failed"}),
     "stopping": frozenset({"absent", "backoff", "failed"}),
     "backoff": frozenset({"absent"}),
     "failed": frozenset({"absent"}),

@@ -23,6 +23,7 @@ from omlxd.reconcile.state import (
     Observed,
     Plan,
     RefuseWaiting,
+    ResumeEngine,
     RetryEngine,
     StartEngine,
     StopEngine,
@@ -42,6 +43,11 @@ def plan(desired: Desired, observed: Observed, now: float) -> Plan:
         *_refusals(desired, observed, room.too_big),
         *_retries(desired, observed, now),
         *_configurations(desired, observed, leaving),
+        *(
+            ResumeEngine(model)
+            for model in sorted(observed.engines)
+            if _is_back(desired, observed, model)
+        ),
         *departures,
         *room.turns,
         *room.evictions,
@@ -81,7 +87,7 @@ def _why_leave(desired: Desired, observed: Observed, model: ModelId, now: float)
     if _start_left_s(desired, engine, now) <= 0:
         return "start_timeout"
     if engine.phase == "draining":
-        return engine.leaving
+        return "" if _is_back(desired, observed, model) else engine.leaving
     if observed.stopping:
         return "shutdown"
     if spec is None:
@@ -91,6 +97,14 @@ def _why_leave(desired: Desired, observed: Observed, model: ModelId, now: float)
     if engine.load != spec.load:
         return "settings"
     return "ttl" if _idle_left_s(spec, engine, now) <= 0 else ""
+
+
+def _is_back(desired: Desired, observed: Observed, model: ModelId) -> bool:
+    """Whether an engine drains for something that was undone, so that it may go on."""
+    engine, spec = observed.engines[model], desired.engines.get(model)
+    is_loaded = engine.phase == "draining" and engine.loaded_at is not None
+    is_undone = engine.leaving in ("settings", "removed") and spec and spec.load == engine.load
+    return bool(is_loaded and is_undone and not observed.stopping)
 
 
 def _start_left_s(desired: Desired, engine: EngineObserved, now: float) -> float:

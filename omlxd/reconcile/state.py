@@ -61,7 +61,7 @@ class EngineObserved:
     in_flight: int = 0  # requests handed to the worker and not ended
     waiting: int = 0  # requests that wait for the engine to exist (not yet handed over)
     waiting_since: float | None = None  # since when someone has waited without a break
-    load_requested: bool = False  # `omlxctl load`, until loaded or failed
+    load_requested: bool = False  # a load is owed (`omlxctl load`, new settings) until it is tried
     unload_requested: bool = False  # `omlxctl unload`, until gone
     preloaded: bool = False  # `preload` has had its one load
     phase_since: float = 0.0
@@ -130,6 +130,13 @@ class DrainEngine:
 
 
 @dataclass(frozen=True, slots=True)
+class ResumeEngine:
+    """Take a drain back: what it drained for is undone. The worker was never told of it."""
+
+    model: ModelId
+
+
+@dataclass(frozen=True, slots=True)
 class StopEngine:
     """End its worker now. Phase `stopping`.
 
@@ -168,6 +175,7 @@ Action = (
     StartEngine
     | ConfigureEngine
     | DrainEngine
+    | ResumeEngine
     | StopEngine
     | RetryEngine
     | RefuseWaiting

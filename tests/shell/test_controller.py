@@ -343,14 +343,15 @@ async def test_new_settings_drain_and_replace(make: Make) -> None:
 
 
 async def test_a_model_is_loaded_to_the_end_that_drains(make: Make) -> None:
-    """A load that requests were handed to goes on while it drains, and serves them."""
+    """A load that requests were handed to goes on while it drains, serves them, is replaced."""
     engines = make(spec(), load_delay_s=0.2)
     asking = engines.asking(request())
     await engines.until(lambda: engines.counts() == (0, 1))
     engines.want(spec(load={"block_tokens": 32}), generation=2)
     await engines.until_phase("draining")
     assert is_whole(await asking.task)
-    await engines.until_phase("absent")
+    await engines.until_phase("ready")
+    assert engines.controller.engine("m").load == engines.controller.desired.engines["m"].load
 
 
 async def test_giving_up_ends_every_request(make: Make) -> None:

@@ -58,6 +58,37 @@ async def test_settings_changed_during_a_load_reach_it_afterwards(
     assert heard["m"][-1]["max_output_tokens"] == 7
 
 
+async def test_a_drain_is_taken_back_with_its_settings(make: Make) -> None:
+    """The change is undone behind a stream: the same worker goes on and takes who waited."""
+    engines = make(spec(), tokens=200, token_delay_s=0.01)
+    streaming = engines.asking(request())
+    await engines.until_phase("ready")
+    pid = engines.pid()
+    engines.want(spec(load={"block_tokens": 128}), generation=2)
+    await engines.until_phase("draining")
+    second = engines.asking(request(request_id="second"))
+    await engines.until(lambda: engines.controller.engine("m").waiting == 1)
+    engines.want(spec(), generation=3)
+    await engines.until(lambda: engines.controller.engine("m").in_flight == 2)
+    assert (engines.controller.engine("m").phase, engines.pid()) == ("ready", pid)
+    await streaming.leave()
+    await second.leave()
+
+
+async def test_an_idle_engine_is_replaced(make: Make) -> None:
+    """Nobody asks for it and nothing pins it: it is loaded with the new settings all the same."""
+    engines = make(spec())
+    engines.controller.load("m")
+    await engines.until_phase("ready")
+    pid = engines.pid()
+    changed = spec(load={"block_tokens": 128})
+    engines.want(changed, generation=2)
+    await engines.until_phase("stopping")
+    await engines.until_phase("ready")
+    assert engines.pid() != pid
+    assert engines.controller.engine("m").load == changed.load
+
+
 async def test_shares_follow_who_is_there(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """An engine alone may take all; the limit is divided when another comes, and back."""
     engines = make(

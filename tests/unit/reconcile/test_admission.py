@@ -99,7 +99,7 @@ def test_eviction_and_start_are_two_passes() -> None:
         engine("ready", waiting=1, footprint_bytes=50),
         engine("loading", reserved_bytes=50),
         engine("starting", reserved_bytes=50),
-        engine("draining", footprint_bytes=50, in_flight=1),
+        engine("draining", footprint_bytes=50, in_flight=1, leaving="unload"),
     ],
 )
 def test_the_busy_are_waited_for(blocker: EngineObserved) -> None:

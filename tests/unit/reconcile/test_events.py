@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from omlxd.reconcile import events
@@ -69,6 +71,43 @@ def test_an_asked_exit_leaves_nothing_but_history() -> None:
     gone = events.on_exited(stopping, NOW + 1, reason="exit code 0")
     assert (gone.phase, gone.held_bytes, gone.load, gone.leaving) == ("absent", 0, None, "")
     assert (gone.waiting, gone.preloaded, gone.deaths) == (1, True, ())
+
+
+@pytest.mark.parametrize(
+    ("was", "reason", "owed"),
+    [
+        ("ready", "settings", True),
+        ("loading", "settings", False),
+        ("ready", "ttl", False),
+        ("ready", "evicted", False),
+        ("ready", "removed", False),
+        ("draining", "settings", True),
+    ],
+)
+def test_what_was_loaded_is_replaced_when_its_settings_change(
+    was: str, reason: str, owed: bool
+) -> None:
+    """A loaded engine that ends for new settings is owed a load with them; nothing else is."""
+    stopping = events.on_stopping(engine(was), NOW, reason=reason)
+    gone = events.on_exited(stopping, NOW, reason="exit code 0")
+    assert (gone.phase, gone.load_requested) == ("absent", owed)
+
+
+@pytest.mark.parametrize("phase", ["draining", "stopping"])
+def test_an_unload_takes_back_that_it_is_replaced(phase: str) -> None:
+    """Asked to unload while it leaves for new settings, an engine stays away."""
+    unloaded = events.on_unload_requested(engine(phase, leaving="settings"))
+    assert unloaded.leaving == "unload"
+    if phase == "draining":
+        unloaded = events.on_stopping(unloaded, NOW, reason=unloaded.leaving)
+    assert not events.on_exited(unloaded, NOW, reason="exit code 0").load_requested
+
+
+def test_a_drain_that_is_taken_back_leaves_no_trace() -> None:
+    """The engine is ready as before, with the requests that run on it."""
+    before = engine("ready", in_flight=2)
+    draining = events.on_draining(before, NOW, reason="settings")
+    assert events.on_resumed(draining, NOW + 1) == replace(before, phase_since=NOW + 1)
 
 
 def test_an_engine_replaced_for_its_settings_is_owed_its_preload_again() -> None:

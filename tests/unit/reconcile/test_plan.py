@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from omlxd.reconcile.state import (
     Observed,
     Plan,
     RefuseWaiting,
+    ResumeEngine,
     RetryEngine,
     StartEngine,
     StopEngine,
@@ -54,16 +56,27 @@ def _start(reason: str) -> StartEngine:
         ({"live": OTHER_LIVE}, engine("ready"), [ConfigureEngine("A", OTHER_LIVE)]),
         ({"live": OTHER_LIVE}, engine("ready", in_flight=1), [ConfigureEngine("A", OTHER_LIVE)]),
         ({"live": OTHER_LIVE}, engine("loading"), []),
-        ({"live": OTHER_LIVE}, engine("draining", in_flight=1), []),
+        ({"live": OTHER_LIVE}, engine("draining", in_flight=1, leaving="turn"), []),
         # load settings
         ({"load": NEW_LOAD}, engine("ready"), [StopEngine("A", "settings")]),
         ({"load": NEW_LOAD}, engine("loading"), [StopEngine("A", "settings")]),
         ({"load": NEW_LOAD}, engine("ready", in_flight=1), [DrainEngine("A", "settings")]),
         ({"load": NEW_LOAD, "live": OTHER_LIVE}, engine("ready"), [StopEngine("A", "settings")]),
         ({"load": NEW_LOAD, "pin": True}, engine("ready"), [StopEngine("A", "settings")]),
-        ({}, engine("draining", in_flight=1), []),
-        ({}, engine("draining"), [StopEngine("A", "settings")]),
+        ({"load": NEW_LOAD}, engine("draining", in_flight=1), []),
+        ({"load": NEW_LOAD}, engine("draining"), [StopEngine("A", "settings")]),
         ({}, engine("draining", leaving="unload"), [StopEngine("A", "unload")]),
+        # what it drained for is as it was
+        ({}, engine("draining", in_flight=1), [ResumeEngine("A")]),
+        ({}, engine("draining"), [ResumeEngine("A")]),
+        ({}, engine("draining", in_flight=1, leaving="removed"), [ResumeEngine("A")]),
+        ({"load": NEW_LOAD}, engine("draining", in_flight=1, leaving="removed"), []),
+        ({}, engine("draining", in_flight=1, leaving="unload"), []),
+        ({}, engine("draining", in_flight=1, leaving="turn"), []),
+        ({}, engine("draining", in_flight=1, leaving="shutdown"), []),
+        ({}, engine("draining", in_flight=1, loaded_at=None), []),
+        ({}, engine("draining", loaded_at=None), [StopEngine("A", "settings")]),
+        ({}, engine("stopping"), []),
         # TTL
         ({"ttl_s": 1.0}, engine("ready"), [StopEngine("A", "ttl")]),
         ({"ttl_s": 1.5}, engine("ready"), []),
@@ -123,7 +136,7 @@ def test_a_drain_of_a_load_keeps_the_deadline_of_the_start() -> None:
     stuck = engine(
         "draining", in_flight=1, loaded_at=None, started_at=NOW - 600, footprint_bytes=10
     )
-    done = engine("draining", in_flight=1, loaded_at=NOW - 500, started_at=NOW - 600)
+    done = replace(stuck, loaded_at=NOW - 500, leaving="unload")
     assert plan(desired(spec("A")), observed(A=stuck), NOW).actions == (
         StopEngine("A", "start_timeout"),
     )
@@ -138,6 +151,12 @@ def test_a_draining_engine_wanted_again_goes_first() -> None:
     )
     gone = engine("absent", waiting=2)
     assert plan(desired(spec("A")), observed(A=gone), NOW).actions == (_start("request"),)
+
+
+def test_a_drain_is_not_taken_back_during_shutdown() -> None:
+    """An engine that drained for its settings ends with the daemon though they came back."""
+    going = observed(A=engine("draining", in_flight=1), stopping=True)
+    assert plan(desired(spec("A")), going, NOW).actions == ()
 
 
 def test_failed_refuses_whoever_waits_with_the_reason_and_the_way_out() -> None:

@@ -200,6 +200,46 @@ def test_two_models_that_exclude_each_other_both_get_served() -> None:
     assert min(world.served.count("A"), world.served.count("B")) > 30
 
 
+def test_what_was_loaded_is_loaded_again_with_its_new_settings() -> None:
+    """Unpinned and idle too: it is replaced, and its TTL begins with the new load."""
+    world = World(spec("A", ttl_s=50.0), limit=100)
+    world.request("A")
+    for _ in range(3):
+        world.reconcile()
+        world.step("A")
+    world.finish("A")
+    world.now += 40.0
+    changed = load_of("A", block_tokens=32)
+    world.edit("A", spec("A", ttl_s=50.0, load=changed))
+    for _ in range(4):
+        world.reconcile()
+        world.step("A")
+    assert (world.engine("A").phase, world.engine("A").load) == ("ready", changed)
+    assert world.reconcile().requeue_after == 50.0
+    world.now += 50.0
+    world.reconcile()
+    world.step("A")
+    world.reconcile()
+    assert world.engine("A").phase == "absent"
+
+
+def test_settings_that_come_back_take_the_drain_back() -> None:
+    """Behind a long stream, a change and its undoing cost nobody anything."""
+    world = World(spec("A"), limit=100)
+    world.request("A")
+    for _ in range(3):
+        world.reconcile()
+        world.step("A")
+    world.edit("A", spec("A", load=load_of("A", block_tokens=32)))
+    world.reconcile()
+    world.request("A")
+    world.reconcile()
+    assert (world.engine("A").phase, world.engine("A").waiting) == ("draining", 1)
+    world.edit("A", spec("A"))
+    world.reconcile()
+    assert (world.engine("A").phase, world.engine("A").in_flight) == ("ready", 2)
+
+
 def test_unload_under_fire_never_makes_a_second_copy() -> None:
     """Unload with a request right behind, five times: it waits for the end, then loads once."""
     world = World(spec("A"), limit=100)

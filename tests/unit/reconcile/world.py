@@ -25,6 +25,7 @@ from omlxd.reconcile.state import (
     Observed,
     Plan,
     RefuseWaiting,
+    ResumeEngine,
     RetryEngine,
     StartEngine,
     StopEngine,
@@ -132,6 +133,9 @@ class World:
                 self.fact(model, lambda e: events.on_configured(e, live=live))
             case DrainEngine(model=model, reason=reason):
                 self.fact(model, lambda e: events.on_draining(e, self.now, reason=reason))
+            case ResumeEngine(model=model):
+                assert self.engine(model).load == self.desired.engines[model].load
+                self.fact(model, lambda e: events.on_resumed(e, self.now))
             case StopEngine(model=model, reason=reason):
                 self.fact(model, lambda e: events.on_stopping(e, self.now, reason=reason))
             case RetryEngine(model=model):
