@@ -54,7 +54,8 @@ def check(home: Path, config: Path) -> int:
         hint = f" ({p.hint})" if p.hint else ""
         print(f"{p.file}:{p.line}:{p.column}: {p.key}: {p.message}{hint}", file=sys.stderr)  # noqa: T201
     if not problems:
-        print(f"{config}: ok")  # noqa: T201
+        found = "ok" if config.exists() else "there is no such file, the defaults hold"
+        print(f"{config}: {found}")  # noqa: T201
     return EXIT_FAILED if problems else EXIT_OK
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from pathlib import Path
 
 from omlxd.control.wire import Condition as WireCondition
 from omlxd.control.wire import ModelStatus
@@ -62,7 +63,7 @@ def model_status(
         expires_in_s=None if expires is None else round(expires, 1),
         restarts=engine.restarts,
         conditions=wire_conditions(conditions),
-        path=str(entry.card.path) if entry.card else "",
+        path=str(entry.card.path) if entry.card and entry.card.path != Path() else "",
         servable=entry.servable,
         reason=entry.reason or engine.failure or wait,
     )

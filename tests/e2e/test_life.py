@@ -60,6 +60,12 @@ def test_check(home: Path, tmp_path: Path) -> None:
     (home / "omlx.toml").write_text(config(tmp_path))
     good = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
     assert good.returncode == 0, good.stderr
+    (home / "omlx.toml").unlink()
+    none = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
+    assert (none.returncode, none.stdout) == (
+        0,
+        f"{home}/omlx.toml: there is no such file, the defaults hold\n",
+    )
     assert not (home / "run").exists()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from omlxd.control.wire import Condition as WireCondition
@@ -50,6 +52,22 @@ def test_a_model_that_is_not_loaded() -> None:
     )
     assert (shown.weights_bytes, shown.max_context, shown.path) == (2**30, 4096, "/models/a")
     assert (shown.servable, shown.reason, shown.ttl_s) == (True, "", 60)
+
+
+def test_a_model_without_a_folder_has_no_path() -> None:
+    """A declared model that was not found is nowhere, not in the current folder."""
+    lost = catalog("[models.a]\n", replace(card("a"), path=Path()))["a"]
+    shown = model_status(
+        lost,
+        EngineObserved(),
+        pid=None,
+        loaded=None,
+        stats=None,
+        conditions=(),
+        wait="",
+        now=NOW,
+    )
+    assert shown.path == ""
 
 
 def test_an_idle_model_says_when_it_goes() -> None:
