@@ -19,8 +19,10 @@ from omlxd.daemon.cold_keeper import ColdSettings
 from omlxd.daemon.cold_tier import ColdTier
 from omlxd.daemon.conditions import (
     ConditionBook,
+    aliases,
     cold_tier,
     config_valid,
+    fallback_model,
     folders_found,
     listening,
 )
@@ -34,11 +36,12 @@ from omlxd.daemon.journal import Journal
 from omlxd.daemon.listeners import Listener, Listeners, bind_unix, serve
 from omlxd.daemon.memory import default_limit, ram_bytes
 from omlxd.daemon.namespaces import NamespaceNames
-from omlxd.daemon.probe import probe_memory
+from omlxd.daemon.probe import probe_workers
 from omlxd.daemon.scanner import Scanner, scan_inputs
 from omlxd.daemon.service import ControlService
 from omlxd.daemon.serving import consequences, server_settings
 from omlxd.daemon.supervisor import Supervisor
+from omlxd.daemon.watchdog import Watchdog
 from omlxd.daemon.watcher import FileWatcher, ModelFolderWatcher
 from omlxd.errors import ModelNotFound, ModelUnavailable
 from omlxd.ipc.messages import Loaded
@@ -46,6 +49,7 @@ from omlxd.models.names import resolve
 from omlxd.observe import log
 from omlxd.observe.events import EventRing
 from omlxd.observe.metrics import Gauges, Metrics, ModelGauges
+from omlxd.reconcile.conditions import Condition
 from omlxd.reconcile.state import ModelId
 from omlxd.spec.diff import diff
 from omlxd.spec.model import Spec
@@ -100,7 +104,7 @@ class Daemon:
         self._start("listeners", self.listeners.run())
         self._start("scanner", self.scanner.run())
         self._start("cold tier", self.cold.run())
-        self._start("memory probe", probe_memory(self.controller))
+        self._start("worker probe", probe_workers(self.controller, Watchdog(self.controller)))
         self._start("file watcher", FileWatcher(self.home, self.config.path, self.ask_reload).run())
         watcher = ModelFolderWatcher(lambda: self.scanner.folders, self.scanner.look_again)
         self._start("model folder watcher", watcher.run())
@@ -203,7 +207,7 @@ class Daemon:
                 )
             )
             known = self.departing | self.catalog
-            self.catalog = build_catalog(spec, self.scanner.discovery.cards)
+            self.catalog = self._catalog_of(spec)
             self.departing = {m: e for m, e in known.items() if m not in self.catalog}
             self.controller.want(
                 desired_state(
@@ -218,6 +222,14 @@ class Daemon:
                 )
             )
         self.controller.wake()
+
+    def _catalog_of(self, spec: Spec) -> dict[ModelId, Entry]:
+        return build_catalog(
+            spec,
+            self.scanner.discovery.cards,
+            ram=self._host.ram_bytes,
+            figures=self._figures.by_model,
+        )
 
     def _configure_log(self, spec: Spec) -> None:
         log.configure(
@@ -235,7 +247,7 @@ class Daemon:
             return PlanResult(valid=False, problems=list(problems), changes=[])
         changes = diff(self.config.spec or Spec(), fresh)
         phases = {model: engine.phase for model, engine in self.controller.engines.items()}
-        remaining = build_catalog(fresh, self.scanner.discovery.cards).values()
+        remaining = self._catalog_of(fresh).values()
         served = {entry.id for entry in remaining if entry.servable or entry.declared}
         told = consequences(changes, phases, served)
         return PlanResult(valid=True, problems=[], changes=changes, consequences=told)
@@ -250,11 +262,20 @@ class Daemon:
             config_valid(self.config.problems, has_spec=self.config.spec is not None),
             listening(self.listeners.failures),
             folders_found(folders),
+            aliases(self.catalog),
+            *self._fallback(),
             cold_tier(self.cold.view, self.controller.cache.degraded),
         )
         self.conditions.update(self.controller, self.catalog, extra)
         self.names.learn(self.controller.cache.namespaces)
         self.service.notify()
+
+    def _fallback(self) -> tuple[Condition, ...]:
+        name = self.config.spec.server.fallback_model if self.config.spec else ""
+        try:
+            return fallback_model(name, self.catalog[self.resolve_id(name)] if name else None)
+        except ModelNotFound:
+            return fallback_model(name, None)
 
     def _cold_looked(self) -> None:
         self.controller.cold_dir = self.cold.view.dir
@@ -288,7 +309,7 @@ class Daemon:
     def resolve_id(self, name: str) -> ModelId:
         """Id of a declared or served model; raises ModelNotFound."""
         cards = {e.id: e.card for e in self.catalog.values() if e.card is not None}
-        aliases = {alias: e.id for e in self.catalog.values() for alias in e.spec.aliases}
+        aliases = {alias: e.id for e in self.catalog.values() for alias in e.aliases}
         if name in self.catalog:
             return name
         return resolve(name, cards, aliases)

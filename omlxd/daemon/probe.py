@@ -1,23 +1,29 @@
-"""Measures what the process tree takes, often while something runs and seldom at rest."""
+"""Looks after the worker processes, often while something runs and seldom at rest.
+
+Measures what the process tree takes, and lets the watchdog look for a worker that hangs.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import time
 
 from omlxd.daemon.controller import Controller
 from omlxd.daemon.memory import footprint
+from omlxd.daemon.watchdog import Watchdog
 
 BUSY_S = 2.0
 IDLE_S = 15.0
 
 
-async def probe_memory(controller: Controller) -> None:
+async def probe_workers(controller: Controller, watchdog: Watchdog) -> None:
     """Until cancelled."""
     own = os.getpid()
     while True:
         pids = [own, *controller.fleet.pids()]
         sizes = await asyncio.to_thread(footprint, pids)
         controller.footprints_measured(sizes.pop(own, 0), sizes)
+        watchdog.look(time.monotonic())
         is_busy = any(engine.is_busy for engine in controller.engines.values())
         await asyncio.sleep(BUSY_S if is_busy else IDLE_S)

@@ -73,6 +73,7 @@ class Worker:
         self.started_at = time.monotonic()
         self.hello: Hello | None = None
         self.model = ""  # of the Load it was sent
+        self.num_frames = 0  # that it has sent
         self._listener = listener
         self._channel_ended = asyncio.Event()
         self._timers: list[asyncio.TimerHandle] = []
@@ -113,6 +114,12 @@ class Worker:
         self._asked = True
         self._signal(signal.SIGKILL)
 
+    def give_up(self, reason: str) -> None:
+        """SIGKILL now, and not because anybody asked: `on_exit` has the first reason."""
+        self._reason = self._reason or reason
+        self._channel.close()
+        self._signal(signal.SIGKILL)
+
     # ---------------------------------------------------------------- for the supervisor
 
     async def _start(self, command: Sequence[str], environ: Mapping[str, str]) -> None:
@@ -143,7 +150,7 @@ class Worker:
     async def _run(self, hello_timeout_s: float) -> WorkerExit:
         if not self._asked:
             late = f"did not say Hello within {hello_timeout_s:g} s"
-            self._later(hello_timeout_s, self._give_up, late)
+            self._later(hello_timeout_s, self.give_up, late)
         self._channel.start()
         self._output.start()
         code = await self._process.wait()
@@ -166,13 +173,14 @@ class Worker:
         )
 
     def _on_message(self, message: FromWorker) -> None:
+        self.num_frames += 1
         if self.hello is not None:
             if isinstance(message, Hello):
-                self._give_up("said Hello twice")
+                self.give_up("said Hello twice")
             else:
                 self._listener.on_message(self, message)
         elif problem := _hello_problem(message):
-            self._give_up(problem)
+            self.give_up(problem)
         else:
             assert isinstance(message, Hello)
             self.hello = message
@@ -183,17 +191,12 @@ class Worker:
     def _on_channel_closed(self, error: Exception | None) -> None:
         self._channel_ended.set()
         if error is not None and not isinstance(error, TruncatedFrame):
-            self._give_up(f"its channel broke: {error}")
+            self.give_up(f"its channel broke: {error}")
         elif not self._asked:
-            self._later(LINGER_S, self._give_up, "closed its channel and did not exit")
+            self._later(LINGER_S, self.give_up, "closed its channel and did not exit")
 
     def _on_line(self, line: str) -> None:
         log.get().info("worker_output", model=self.model, pid=self.pid, line=line)
-
-    def _give_up(self, reason: str) -> None:
-        self._reason = self._reason or reason
-        self._channel.close()
-        self._signal(signal.SIGKILL)
 
     def _signal(self, number: signal.Signals) -> None:
         # Not Process.send_signal: it polls first, which may take the exit status away from the

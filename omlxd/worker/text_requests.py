@@ -16,8 +16,6 @@ from dataclasses import dataclass, field
 
 from msgspec import structs
 
-import msgspec
-
 from omlxd.errors import ContextOverflow, EngineFailed, OmlxError, QueueFull, RequestInvalid
 from omlxd.ipc.messages import (
     Accepted,
@@ -232,7 +230,7 @@ def _failed(request_id: str, error: OmlxError) -> Failed:
     )
     if not isinstance(error, ContextOverflow):
         return failed
-    return msgspec.structs.replace(
+    return structs.replace(
         failed,
         prompt_tokens=error.prompt_tokens,
         max_context=error.max_context,

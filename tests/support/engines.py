@@ -193,6 +193,9 @@ class Engines:
     def served(self) -> tuple[ServedModel, ...]:
         return tuple(ServedModel(id=model, kind="llm") for model in self.controller.desired.engines)
 
+    def find(self, name: str) -> ServedModel:
+        return ServedModel(id=name, kind="llm")
+
     def resolve(self, name: str) -> ServedModel:
         return ServedModel(id=name, kind="llm")
 
