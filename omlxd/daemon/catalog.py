@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from omlxd.api.ports import ServedModel
 from omlxd.ipc.messages import Kind, LiveSettings, LoadSettings, Sampling
 from omlxd.models.card import ModelCard
 from omlxd.reconcile.state import Desired, EngineSpec, ModelId
 from omlxd.spec.model import ModelSpec, Spec
+from omlxd.units import format_size
 
 UNMEASURED_OVERHEAD = 256 * 2**20  # bytes a worker takes beside its weights, until measured
 
@@ -39,10 +40,16 @@ class Entry:
     card: ModelCard | None
     declared: bool
     reason: str = ""  # why it cannot be served; "" = it can
+    taken: frozenset[str] = frozenset()  # of its aliases, those that are the id of another model
 
     @property
     def servable(self) -> bool:
         return not self.reason
+
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        """Those that lead to it."""
+        return tuple(alias for alias in self.spec.aliases if alias not in self.taken)
 
     @property
     def kind(self) -> Kind:
@@ -61,8 +68,14 @@ class Entry:
         return None if window is None else int(window * self.spec.context_scale_factor)
 
 
-def build_catalog(spec: Spec, cards: Mapping[ModelId, ModelCard]) -> dict[ModelId, Entry]:
-    """Every declared model, servable or not, and every servable undeclared one.
+def build_catalog(
+    spec: Spec,
+    cards: Mapping[ModelId, ModelCard],
+    *,
+    ram: int,
+    figures: Mapping[ModelId, Figures],
+) -> dict[ModelId, Entry]:
+    """Every declared model, servable or not, and every undeclared one with sound files.
 
     `cards` come from a scan that knew what is declared; a model declared since then has none yet.
     """
@@ -73,7 +86,29 @@ def build_catalog(spec: Spec, cards: Mapping[ModelId, ModelCard]) -> dict[ModelI
             for card in cards.values()
             if card.servable and card.id not in entries
         }
-    return entries
+    return {
+        name: replace(
+            entry,
+            reason=entry.reason or _too_small(entry, ram, figures.get(name)),
+            taken=frozenset(entry.spec.aliases) & entries.keys(),
+        )
+        for name, entry in entries.items()
+    }
+
+
+def _too_small(entry: Entry, ram: int, figures: Figures | None) -> str:
+    """Why `max_memory` leaves no room for a single token; "" if it does, or if there is none."""
+    if entry.spec.max_memory is None or entry.card is None:
+        return ""
+    cap, weights = entry.spec.max_memory.of(ram), entry.card.weights_bytes
+    overhead = figures.overhead_bytes if figures else 0  # not known before the first load
+    if cap > weights + overhead:
+        return ""
+    beside = f" and {format_size(overhead)} beside them" if overhead else ""
+    return (
+        f"max_memory = {format_size(cap)} has no room for it: its weights take "
+        f"{format_size(weights)}{beside}; raise max_memory or unset it"
+    )
 
 
 def _entry(name: str, model: ModelSpec, card: ModelCard | None) -> Entry:
@@ -184,7 +219,7 @@ def served_model(entry: Entry, phase: str) -> ServedModel:
     return ServedModel(
         id=entry.id,
         kind=entry.kind,
-        aliases=tuple(entry.spec.aliases),
+        aliases=entry.aliases,
         max_context=entry.reported_context,
         model_context=entry.card.max_context if entry.card else None,
         max_output_tokens=entry.spec.max_output_tokens,

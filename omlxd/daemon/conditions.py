@@ -100,6 +100,31 @@ def folders_found(problems: Iterable[str]) -> Condition:
     return Condition("ModelFolders", "False", "FolderNotRead", listed)
 
 
+def aliases(catalog: Mapping[ModelId, Entry]) -> Condition:
+    """Whether every alias leads to the model that asks for it."""
+    taken = [
+        f"{alias}, an alias of {entry.id}, is the name of another model, which is the one served"
+        for entry in catalog.values()
+        for alias in sorted(entry.taken)
+    ]
+    if not taken:
+        return Condition("Aliases", "True", "AllDistinct")
+    return Condition("Aliases", "False", "AliasTaken", "; ".join(taken))
+
+
+def fallback_model(name: str, entry: Entry | None) -> tuple[Condition, ...]:
+    """Whether `server.fallback_model` can serve; nothing if none is asked for."""
+    if not name:
+        return ()
+    if entry is None:
+        message = f"server.fallback_model = {name!r} is no model; omlxctl models lists what is"
+        return (Condition("FallbackModel", "False", "NotFound", message),)
+    if not entry.servable:
+        message = f"{entry.id} cannot be served: {entry.reason}"
+        return (Condition("FallbackModel", "False", "NotServable", message),)
+    return (Condition("FallbackModel", "True", "Found", entry.id),)
+
+
 def cold_tier(view: ColdView, degraded: Mapping[ModelId, str]) -> Condition:
     """Whether blocks are kept on disk, by every engine that may."""
     if view.reason in ("TurnedOff", "Starting"):

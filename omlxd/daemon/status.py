@@ -49,7 +49,7 @@ def model_status(
     return ModelStatus(
         id=entry.id,
         kind=entry.kind,
-        aliases=list(entry.spec.aliases),
+        aliases=list(entry.aliases),
         phase=engine.phase,
         pin=entry.spec.pin,
         pid=pid if has_worker else None,

@@ -206,6 +206,23 @@ async def test_names_that_are_not_utf8(home: Path, monkeypatch: pytest.MonkeyPat
         assert (broken.servable, "not UTF-8" in broken.reason) == (False, True)
 
 
+async def test_one_name_one_model(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An alias that is the name of a found model leads to that one, everywhere, and is told."""
+    make_model(home / "models" / "b")
+    body = '[models.a]\naliases = ["b", "c"]\n'
+    text = config(home / "models", server='fallback_model = "typo"', body=body)
+    async with inside(home, monkeypatch, text) as it:
+        status = await it.until(lambda s: len(s.models) == 2)
+        assert {m.id: m.aliases for m in status.models} == {"a": ["c"], "b": []}
+        assert {m.id: m.aliases for m in it.daemon.served()} == {"a": ("c",), "b": ()}
+        assert [it.daemon.resolve(name).id for name in "abc"] == ["a", "b", "a"]
+        told = {c.type: (c.status, c.reason) for c in status.conditions}
+        assert told["Aliases"] == ("False", "AliasTaken")
+        assert told["FallbackModel"] == ("False", "NotFound")
+        with pytest.raises(ModelNotFound):
+            it.daemon.resolve("another")
+
+
 async def test_files_that_change_while_it_runs(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Good, bad, gone and good again: status follows, and the engine goes on throughout."""
     text = config(home / "models", body=PINNED)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from omlxd.daemon.catalog import Entry, build_catalog
+from omlxd.daemon.catalog import Entry, Figures, build_catalog
 from omlxd.models.card import ModelCard
 from omlxd.spec.model import Spec
 from omlxd.spec.parse import Source, read
@@ -24,5 +25,9 @@ def card(name: str, **facts: Any) -> ModelCard:
     return ModelCard(id=name, path=Path("/models") / name, **(given | facts))
 
 
-def catalog(text: str, *cards: ModelCard) -> dict[str, Entry]:
-    return build_catalog(spec(text), {one.id: one for one in cards})
+def catalog(
+    text: str, *cards: ModelCard, figures: Mapping[str, Figures] | None = None
+) -> dict[str, Entry]:
+    """On a machine of 64 GiB."""
+    found = {one.id: one for one in cards}
+    return build_catalog(spec(text), found, ram=64 * GIB, figures=figures or {})

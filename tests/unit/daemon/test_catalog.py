@@ -88,7 +88,50 @@ def test_clients_are_told_the_scaled_window() -> None:
     assert served_model(unknown, "absent").max_context is None
 
 
+def test_an_alias_that_is_the_name_of_another_model_is_dropped() -> None:
+    """The model of that name keeps it; the others of the list still lead to the first."""
+    found = catalog('[models.a]\naliases = ["b", "c"]\n', card("a"), card("b"))
+    assert (found["a"].aliases, found["a"].taken) == (("c",), {"b"})
+    assert served_model(found["a"], "ready").aliases == ("c",)
+    assert found["b"].taken == frozenset()
+    alone = catalog('[models.a]\naliases = ["b", "c"]\n', card("a"))
+    assert alone["a"].aliases == ("b", "c")
+
+
 # ------------------------------------------------------------------ memory
+
+
+@pytest.mark.parametrize(
+    ("cap", "measured", "reason"),
+    [
+        ("2GB", {}, ""),
+        ("10MB", {}, "max_memory = 10MB has no room for it: its weights take 1GB; "),
+        ("1GB", {}, "max_memory = 1GB has no room for it: its weights take 1GB; "),
+        ("5%", {}, ""),
+        ("1%", {}, "max_memory = 655.4MB has no room for it: its weights take 1GB; "),
+        ("1200MB", {"b": Figures(overhead_bytes=GIB)}, ""),
+        (
+            "1200MB",
+            {"a": Figures(overhead_bytes=GIB)},
+            "max_memory = 1.2GB has no room for it: its weights take 1GB and 1GB beside them; ",
+        ),
+    ],
+)
+def test_max_memory_must_hold_the_weights(
+    cap: str, measured: dict[str, Figures], reason: str
+) -> None:
+    """A cap below what a model takes before its first token makes it not servable, in numbers."""
+    found = catalog(f'[models.a]\nmax_memory = "{cap}"\n', card("a"), figures=measured)
+    assert found["a"].servable == (not reason)
+    assert found["a"].reason.startswith(reason)
+
+
+def test_what_is_wrong_with_the_files_comes_first() -> None:
+    """A model that could not be served anyway keeps that reason."""
+    broken = card("a", servable=False, reason="the folder has no weights")
+    found = catalog('[models.a]\nmax_memory = "10MB"\n[models.b]\nmax_memory = "1MB"\n', broken)
+    assert found["a"].reason == "the folder has no weights"
+    assert found["b"].reason == "its folder has not been looked for yet"
 
 
 def test_the_memory_limit() -> None:
@@ -110,9 +153,9 @@ def test_the_estimate() -> None:
 
 def test_max_memory_bounds_estimate_and_worker() -> None:
     """A share is of the RAM; the cap is a load setting, so another one replaces the worker."""
-    capped = engine('[models.a]\nmax_memory = "1%"')
-    assert capped.load.max_memory_bytes == 64 * GIB // 100
-    assert capped.estimate_bytes == 64 * GIB // 100
+    capped = engine('[models.a]\nmax_memory = "1.75%"')
+    assert capped.load.max_memory_bytes == 64 * GIB * 7 // 400
+    assert capped.estimate_bytes == 64 * GIB * 7 // 400
     assert capped.load != engine("[models.a]").load
 
 

@@ -20,7 +20,7 @@ def desired(**cache: Any) -> Desired:
     document = {"memory": {"max_process_memory": "10GB"}, "cache": cache}
     spec = Spec.model_validate(document)
     return desired_state(
-        build_catalog(spec, {CARD.id: CARD}),
+        build_catalog(spec, {CARD.id: CARD}, ram=32 * GIB, figures={}),
         spec,
         generation=1,
         host=Host(ram_bytes=32 * GIB, default_limit_bytes=24 * GIB),
