@@ -21,7 +21,7 @@ from omlxd.daemon.files import (
     save_last_good,
     write_override,
 )
-from omlxd.daemon.references import Resolved, resolve_references
+from omlxd.daemon.references import Resolved, referenced_files, resolve_references
 from omlxd.errors import OmlxError, SpecInvalid
 from omlxd.spec import dropin
 from omlxd.spec.diff import diff
@@ -58,7 +58,12 @@ class Outcome:
 
 def read_sources(sources: Sources, home: Path) -> tuple[InForce | None, tuple[Problem, ...]]:
     """The state the sources describe, or every problem."""
-    reading = sources.reading()
+    return _resolved(sources, sources.reading(), home)
+
+
+def _resolved(
+    sources: Sources, reading: Reading, home: Path
+) -> tuple[InForce | None, tuple[Problem, ...]]:
     if reading.spec is None:
         return None, reading.problems
 
@@ -91,6 +96,7 @@ class ConfigStore:
         self.generation = 0
         self.problems: tuple[Problem, ...] = ()
         self.in_force: InForce | None = None
+        self.referenced: tuple[Path, ...] = ()  # files that the spec on disk points to
 
     @property
     def spec(self) -> Spec | None:
@@ -184,7 +190,10 @@ class ConfigStore:
         )
 
     def _read(self, sources: Sources) -> tuple[InForce | None, tuple[Problem, ...]]:
-        fresh, problems = read_sources(sources, self.home)
+        reading = sources.reading()
+        if reading.spec is not None:
+            self.referenced = referenced_files(reading.spec, self.home)
+        fresh, problems = _resolved(sources, reading, self.home)
         if fresh is not None and self._has_vanished(sources):
             return None, (_vanished(self.path),)
         return fresh, problems

@@ -105,7 +105,10 @@ class Daemon:
         self._start("scanner", self.scanner.run())
         self._start("cold tier", self.cold.run())
         self._start("worker probe", probe_workers(self.controller, Watchdog(self.controller)))
-        self._start("file watcher", FileWatcher(self.home, self.config.path, self.ask_reload).run())
+        files = FileWatcher(
+            self.home, self.config.path, self.ask_reload, others=lambda: self.config.referenced
+        )
+        self._start("file watcher", files.run())
         watcher = ModelFolderWatcher(lambda: self.scanner.folders, self.scanner.look_again)
         self._start("model folder watcher", watcher.run())
         await self._stop.wait()

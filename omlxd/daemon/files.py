@@ -65,8 +65,8 @@ class LastGood:
     sources: Sources
 
 
-class _Refused(Exception):
-    """Why a file is not taken, and what to do; never leaves this module."""
+class Refused(Exception):
+    """Why a file is not taken, and what to do."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -98,11 +98,11 @@ def _drop_in_paths(folder: Path, problems: list[Problem]) -> list[Path]:
 
 def _load(path: Path, problems: list[Problem]) -> Source | None:
     try:
-        return Source(str(path), _text(path))
+        return Source(str(path), trusted_text(path))
     except FileNotFoundError:
         if path.is_symlink():
             problems.append(_problem(path, f"points to {os.readlink(path)}, which does not exist"))
-    except _Refused as refusal:
+    except Refused as refusal:
         problems.append(_problem(path, str(refusal), refusal.hint))
     except UnicodeDecodeError as error:
         problems.append(_problem(path, f"is not UTF-8 (byte {error.start}); save it as UTF-8"))
@@ -113,7 +113,11 @@ def _load(path: Path, problems: list[Problem]) -> Source | None:
     return None
 
 
-def _text(path: Path) -> str:
+def trusted_text(path: Path) -> str:
+    """Text of a file that nobody but its owner can have written.
+
+    Raises Refused, OSError, UnicodeDecodeError, or RuntimeError for a link back to itself.
+    """
     real = path.resolve(strict=True)
     for folder in {path.parent, real.parent}:
         _refuse_unsafe(folder, folder.stat())
@@ -121,7 +125,7 @@ def _text(path: Path) -> str:
     with os.fdopen(descriptor, "rb") as file:
         facts = os.fstat(descriptor)
         if not stat.S_ISREG(facts.st_mode):
-            raise _Refused("is not a regular file")
+            raise Refused("is not a regular file")
         _refuse_unsafe(real, facts)
         return file.read().decode("utf-8")
 
@@ -129,9 +133,9 @@ def _text(path: Path) -> str:
 def _refuse_unsafe(path: Path, facts: os.stat_result) -> None:
     if facts.st_uid not in (os.geteuid(), 0):
         message = f"refused: {path} belongs to another user (uid {facts.st_uid})"
-        raise _Refused(message, f'chown "$USER" {path}')
+        raise Refused(message, f'chown "$USER" {path}')
     if facts.st_mode & _OTHERS_WRITE:
-        raise _Refused(f"refused: others may write {path}", f"chmod go-w {path}")
+        raise Refused(f"refused: others may write {path}", f"chmod go-w {path}")
 
 
 def _problem(path: Path, message: str, hint: str = "") -> Problem:

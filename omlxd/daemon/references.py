@@ -1,12 +1,17 @@
-"""Values that the spec only points to: keys in the environment or in files, template files."""
+"""Values that the spec only points to: keys in the environment or in files, template files.
+
+Such a file is taken as omlx.toml itself is: only if nobody but its owner can have written it.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from omlxd.daemon.files import Refused, trusted_text
 from omlxd.spec.model import Spec
 from omlxd.spec.positions import Path as KeyPath
 from omlxd.spec.report import Problem
@@ -21,6 +26,17 @@ class Resolved:
     api_keys: tuple[str, ...]
     templates: Mapping[str, str]  # model → template text; "" = undeclared models
     problems: tuple[Problem, ...]
+
+
+def referenced_files(spec: Spec, home: Path) -> tuple[Path, ...]:
+    """Every file that a `file:PATH` of the spec names, whether it is there or not."""
+    written = [*spec.server.api_keys, *(reference for _, _, reference in _templates(spec))]
+    found: dict[Path, None] = {}
+    for name in (one.removeprefix("file:") for one in written if one.startswith("file:")):
+        with contextlib.suppress(RuntimeError):  # in the home of nobody
+            if "\0" not in name:
+                found[home / Path(name).expanduser()] = None
+    return tuple(found)
 
 
 def resolve_references(spec: Spec, home: Path, locate: Locate) -> Resolved:
@@ -67,10 +83,9 @@ def _value(written: str, home: Path, *, environment: bool = True) -> tuple[str, 
 def _content(name: str, home: Path) -> tuple[str, str]:
     """Text of a file, or why there is none."""
     try:
-        path = home / Path(name).expanduser()
-        if path.exists() and not path.is_file():  # a pipe would hang the daemon
-            return "", f"cannot read {path}: it is not a file"
-        return path.read_text(encoding="utf-8"), ""
+        return trusted_text(home / Path(name).expanduser()), ""
+    except Refused as refusal:
+        return "", f"file:{name} {refusal}" + (f"; {refusal.hint}" if refusal.hint else "")
     except OSError as error:
         return "", f"cannot read {name}: {error.strerror}"
     except UnicodeDecodeError:

@@ -45,15 +45,24 @@ Signature = tuple[object, ...]
 
 
 class FileWatcher(FileSystemEventHandler):
-    """Calls `on_change` on the event loop after omlx.toml or a drop-in may have changed."""
+    """Calls `on_change` on the event loop after omlx.toml or a drop-in may have changed.
+
+    `others` names more files whose changes count, and is asked at every look; they are only polled.
+    """
 
     def __init__(
-        self, home: Path, config: Path, on_change: Callable[[], None], *, poll_s: float = POLL_S
+        self,
+        home: Path,
+        config: Path,
+        on_change: Callable[[], None],
+        *,
+        others: Callable[[], Iterable[Path]] = tuple,
+        poll_s: float = POLL_S,
     ) -> None:
         self.armed = asyncio.Event()  # set when changes are noticed
         self.unwatched: dict[Path, str] = {}  # folders that are only polled, and why
         self._home, self._config = home.absolute(), config.absolute()
-        self._on_change, self._poll_s = on_change, poll_s
+        self._on_change, self._others, self._poll_s = on_change, others, poll_s
         self._observer = Observer()
         self._watches: dict[Path, tuple[Signature, ObservedWatch]] = {}
         self._hinted = asyncio.Event()
@@ -112,7 +121,8 @@ class FileWatcher(FileSystemEventHandler):
         """Equal as long as reading the files can give nothing new."""
         folders = sorted((folder, _identity(folder)) for folder in self._folders())
         files = [*way_to(self._config), *sorted((self._home / DROP_INS).glob("*.toml"))]
-        return (folders, [(file, _content(file)) for file in files])
+        others = [(file, _identity(file.parent), _content(file)) for file in self._others()]
+        return (folders, [(file, _content(file)) for file in files], others)
 
     def _arm(self) -> None:
         """Watch what must be watched now, and nothing else."""

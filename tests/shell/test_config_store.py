@@ -320,8 +320,8 @@ def test_another_key_in_the_file_is_another_generation(home: Path) -> None:
     [
         ("env:OMLXD_TEST_NO_SUCH", "environment has no OMLXD_TEST_NO_SUCH"),
         ("file:nothing", "cannot read nothing: No such file or directory"),
-        ("file:omlx.d", "it is not a file"),
-        ("file:pipe", "it is not a file"),
+        ("file:omlx.d", "Is a directory"),
+        ("file:pipe", "is not a regular file"),
         ("file:latin", "it is not UTF-8"),
         ("file:empty", "holds an empty key"),
         ("file:~omlxd-no-such-user/key", "home directory"),

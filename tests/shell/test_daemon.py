@@ -239,6 +239,19 @@ async def test_files_that_change_while_it_runs(home: Path, monkeypatch: pytest.M
         assert it.daemon.config.generation == 2
 
 
+async def test_a_key_file_is_followed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A missing one that is mended and one that is rotated take effect by themselves."""
+    text = config(home / "models", server='api_keys = ["file:key"]')
+    async with inside(home, monkeypatch, text) as it:
+        await it.until(lambda s: not s.config.valid)
+        (home / "key").write_text("one")
+        await it.until(lambda s: s.generation == 1)
+        assert it.daemon.server_settings().api_keys == ("one",)
+        (home / "key").write_text("two")
+        await it.until(lambda s: s.generation == 2)
+        assert it.daemon.server_settings().api_keys == ("two",)
+
+
 async def test_an_emptied_file_is_looked_at_again(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

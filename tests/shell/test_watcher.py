@@ -238,6 +238,28 @@ async def test_a_replaced_home_is_watched_again(home: Path, tmp_path: Path) -> N
         await calls.one()
 
 
+async def test_other_files_are_polled(home: Path, tmp_path: Path) -> None:
+    """A referenced file that is mended, rotated or removed is a change, wherever it lies."""
+    key = tmp_path / "key"
+    calls = Calls()
+    watcher = FileWatcher(home, home / "omlx.toml", calls, others=lambda: [key], poll_s=0.01)
+    task = asyncio.create_task(watcher.run())
+    await watcher.armed.wait()
+    key.write_text("one")
+    await calls.one()
+    save_over(key, "two")
+    await calls.one()
+    key.chmod(0o600)
+    await calls.one()
+    os.chmod(tmp_path, 0o755)
+    await calls.one()
+    key.unlink()
+    await calls.one()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
 async def test_the_poll_finds_what_events_miss(home: Path, tmp_path: Path) -> None:
     """A change behind the link of a drop-in, whose folder is not watched, is found."""
     target = tmp_path / "shared.toml"
