@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 STALL_S = 0.28  # a running stream waits about this long when someone else's prompt is run
 MIN_STEP_TOKENS = 32  # below this a step costs nearly the same and prefill starves
-FIRST_S = 0.1  # what the first step of a lone prompt may take
 DECODE_WEIGHT = 0.3
 PREFILL_WEIGHT = 0.5  # higher: the cost of a prompt token grows while its prompt is run
 
@@ -44,12 +43,6 @@ class Pace:
             return min(MIN_STEP_TOKENS, cap)
         fitting = int((STALL_S - decoding_lanes * (self.decode_s or 0.0)) / self.token_s)
         return min(max(fitting, MIN_STEP_TOKENS), cap)
-
-    def first_tokens(self, *, cap: int) -> int:
-        """Tokens of a lone prompt's first step, short for those that arrive just behind it."""
-        if not self.token_s:
-            return cap
-        return min(max(int(FIRST_S / self.token_s), MIN_STEP_TOKENS), cap)
 
 
 def _mixed(old: float | None, new: float, weight: float) -> float:

@@ -4,8 +4,8 @@ Rules this file keeps:
 1. First come, first served. A row overtakes only while an older row's prompt is being run, and
    only when its own prompt is at most half of what is left of that one: it is through long
    before the other and costs it no more than its own length. While nobody decodes, short prompts
-   that arrive together run together, and a prompt that begins alone begins with a short step, so
-   that those behind it can still join: a batch that starts as one decodes as one.
+   that arrive together run together, with one that has not drawn its first token yet: a batch
+   that starts as one decodes as one.
 2. Rows that decode wait about `pace.STALL_S` for others' prompts, no longer.
 3. Rows x longest row fits the memory given. Rows of very different length run in lanes of their
    own (at most `MAX_LANES`); when all lanes together outgrow the memory, the youngest row goes
@@ -27,7 +27,7 @@ from omlxd.sched.pace import Pace
 from omlxd.sched.rows import Row, RowKey, RowSpec
 
 MAX_LANES = 3
-GROUP_STEPS = 4  # prompts that run together take at most this many full steps, padding included
+GROUP_TOKENS = 2048  # prompts that run together in one step, padding included
 HORIZON_TOKENS = 512  # output counted on when a row joins; more is taken back by preemption
 
 
@@ -155,21 +155,25 @@ class Scheduler:
         insert = self._insert_waiting()
         prefilling = len(self._prefilling())
         tokens = self.step_tokens()
-        if prefilling == 1 and len(insert) == 1 and not self._decoding_lanes():
-            tokens = self.pace.first_tokens(cap=tokens)
-        step = max(1, tokens // prefilling) if prefilling else tokens
+        if prefilling:
+            tokens = max(1, min(tokens, self._step_room() // prefilling))
         return StepPlan(
             refuse=refuse,
             remove=remove,
             insert=insert,
-            steps=[LaneStep(lane, step) for lane in sorted(self._lanes())],
+            steps=[LaneStep(lane, tokens) for lane in sorted(self._lanes())],
         )
 
     def step_tokens(self) -> int:
-        """Prompt tokens the next step may run, over all rows."""
+        """Prompt tokens the next step may run: of one row, and beside a stream over all rows."""
         return self.pace.step_tokens(
             cap=self._bounds.prefill_cap, decoding_lanes=len(self._decoding_lanes())
         )
+
+    def _step_room(self) -> int:
+        """Prompt tokens of one step, padding included: more while there is no stream to stall."""
+        tokens = self.step_tokens()
+        return tokens if self._decoding_lanes() else max(tokens, GROUP_TOKENS)
 
     def _decoding_lanes(self) -> set[int | None]:
         return {row.lane for row in self._running.values() if row.status == "decode"}
@@ -201,9 +205,8 @@ class Scheduler:
             return False
         to_run = row.prefill_tokens - row.restorable
         widest = max(to_run, *(other.remaining for other in others))
-        steps = 1 if self._decoding_lanes() else GROUP_STEPS
-        if widest * (len(others) + 1) <= steps * self.step_tokens():
-            return True  # all of them are through in a moment
+        if widest <= self.step_tokens() and widest * (len(others) + 1) <= self._step_room():
+            return True  # all of them are through in one step
         older = [other.remaining for other in others if other.order < row.order]
         return all(2 * to_run <= remaining for remaining in older)
 

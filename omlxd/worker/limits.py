@@ -7,6 +7,8 @@ limit soft.
 
 from __future__ import annotations
 
+import ctypes
+import sys
 from dataclasses import dataclass
 
 import mlx.core as mx
@@ -25,18 +27,33 @@ class Limits:
 
 
 def decide_limits(*, share_bytes: int, weights_bytes: int, recommended_bytes: int | None) -> Limits:
-    """`share_bytes` 0 = not decided yet; `recommended_bytes` None = the device has no such fact."""
+    """`share_bytes` 0 = not decided yet; `recommended_bytes` None = the CPU backend.
+
+    There MLX's own limit on kept buffers (a few MiB) is right: the C library keeps memory too.
+    """
     if share_bytes == 0:
         return Limits(wired=None, memory=None, cache=None)
+    if recommended_bytes is None:
+        return Limits(wired=None, memory=share_bytes, cache=None)
     spare = max(0, share_bytes - weights_bytes)
-    wired = None if recommended_bytes is None else min(share_bytes, recommended_bytes)
-    return Limits(wired=wired, memory=share_bytes, cache=min(MAX_CACHE_BYTES, spare // CACHE_PARTS))
+    return Limits(
+        wired=min(share_bytes, recommended_bytes),
+        memory=share_bytes,
+        cache=min(MAX_CACHE_BYTES, spare // CACHE_PARTS),
+    )
 
 
 def recommended_bytes() -> int | None:
     """What the device says may be wired; None on the CPU backend."""
     value = mx.device_info().get("max_recommended_working_set_size")
     return None if value is None else int(value)
+
+
+def give_back() -> None:
+    """Hand freed memory to the system: MLX's kept buffers, and on Linux the C library's."""
+    mx.clear_cache()
+    if sys.platform == "linux":
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def apply_limits(limits: Limits) -> None:

@@ -21,7 +21,13 @@ from omlxd.sched.scheduler import Bounds, Scheduler
 from omlxd.worker.commands import Cancel, Configure, Inbox, Later, Stop, Submit
 from omlxd.worker.generators import BatchLane
 from omlxd.worker.lanes import Lane
-from omlxd.worker.limits import Limits, apply_limits, decide_limits, recommended_bytes
+from omlxd.worker.limits import (
+    Limits,
+    apply_limits,
+    decide_limits,
+    give_back,
+    recommended_bytes,
+)
 from omlxd.worker.lm_load import Abilities, Loaded, load_weights, probe_abilities
 from omlxd.worker.lm_solo import SoloLane
 from omlxd.worker.loop import EngineLoop
@@ -172,7 +178,7 @@ class _Shell:
         return mx.get_active_memory(), mx.get_cache_memory()
 
     def release(self) -> None:
-        mx.clear_cache()
+        give_back()
 
 
 def _as_load_error(load: LoadSettings, error: Exception) -> LoadError:

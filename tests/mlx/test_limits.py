@@ -43,8 +43,14 @@ def test_a_device_without_the_fact_gets_no_wired_limit() -> None:
 def test_kept_buffers_take_an_eighth_of_what_the_weights_leave() -> None:
     """At most a gigabyte, and nothing when the weights fill the share."""
     for share, weights, cache in ((5 * GB, GB, GB // 2), (99 * GB, GB, GB), (GB, 2 * GB, 0)):
-        limits = decide_limits(share_bytes=share, weights_bytes=weights, recommended_bytes=None)
+        limits = decide_limits(share_bytes=share, weights_bytes=weights, recommended_bytes=GB)
         assert limits.cache == cache <= MAX_CACHE_BYTES
+
+
+def test_the_cpu_backend_keeps_its_own_limit_on_buffers() -> None:
+    """What it keeps beyond that, the C library would keep a second time."""
+    limits = decide_limits(share_bytes=5 * GB, weights_bytes=GB, recommended_bytes=None)
+    assert limits.cache is None
 
 
 @pytest.fixture

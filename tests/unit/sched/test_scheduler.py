@@ -88,7 +88,7 @@ def test_a_short_prompt_overtakes_while_a_huge_one_is_run() -> None:
     submit(sched, "short", prompt=400)
     plan = sched.schedule()
     assert inserted(plan) == ["short"]
-    assert [step.prefill_step for step in plan.steps] == [CAP // 2]
+    assert [step.prefill_step for step in plan.steps] == [CAP]
 
 
 def test_a_prompt_as_long_as_the_one_being_run_waits_for_it() -> None:

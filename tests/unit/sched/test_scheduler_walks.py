@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from omlxd.sched.footprint import KvCost
 from omlxd.sched.rows import RowKey, RowSpec
-from omlxd.sched.scheduler import MAX_LANES, Bounds, Insertion, Scheduler
+from omlxd.sched.scheduler import GROUP_TOKENS, MAX_LANES, Bounds, Insertion, Scheduler
 
 COST = KvCost(per_token=2, windows=((3, 300),), per_row=50)
 BUDGETS = st.one_of(st.none(), st.integers(2_000, 60_000))
@@ -98,8 +98,11 @@ class Walk(RuleBasedStateMachine):
         assert {step.lane for step in plan.steps} == {n for n, rows in self.lanes.items() if rows}
         prefilling = [key for key in self.running() if self.remaining(key) > 0]
         tokens = self.sched.step_tokens()
+        is_free = not any(self.sched.decoding(lane) for lane in self.lanes)
+        room = max(tokens, GROUP_TOKENS) if is_free else tokens
         for step in plan.steps:
-            assert len(prefilling) * step.prefill_step <= max(tokens, len(prefilling))
+            assert step.prefill_step <= tokens
+            assert len(prefilling) * step.prefill_step <= max(room, len(prefilling))
             self.step_lane(step.lane, step.prefill_step, seconds)
 
     def step_lane(self, lane: int, width: int, seconds: float) -> None:
