@@ -10,6 +10,7 @@ import time
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from omlxd.daemon.references import Resolved, referenced_files, resolve_referenc
 from omlxd.errors import OmlxError, SpecInvalid
 from omlxd.spec import dropin
 from omlxd.spec.diff import diff
-from omlxd.spec.keys import dotted
+from omlxd.spec.keys import dotted, keys
 from omlxd.spec.model import Spec
 from omlxd.spec.parse import Reading, Source
 from omlxd.spec.positions import Path as KeyPath
@@ -49,6 +50,7 @@ class Outcome:
     """What a reading of the files led to."""
 
     accepted: bool = False  # a new generation
+    is_first: bool = False  # nothing was in force before
     changes: Sequence[Change] = ()
     released: Sequence[tuple[str, str]] = ()  # model and key that omlx.toml took back
     rejected: bool = False  # problems that were not there before
@@ -142,6 +144,8 @@ class ConfigStore:
 
         Raises SpecInvalid, or OmlxError when the file cannot be written; then nothing has changed.
         """
+        if unknown := _unknown_keys(model, unset):
+            raise _nothing_changed(unknown)
         sources, left_s = self._look()
         if not _is_toml(sources.override):
             raise _nothing_changed(self._read(sources)[1])
@@ -150,7 +154,8 @@ class ConfigStore:
         text = dropin.patched(text, model, values, unset)
         fresh, problems = self._read(_with_override(sources, self.home, text))
         if fresh is None:
-            raise _nothing_changed(problems)
+            file = str(self.home / DROP_INS / dropin.NAME)
+            raise _nothing_changed(tuple(_unplaced(p) if p.file == file else p for p in problems))
         try:
             write_override(self.home, text)
         except OSError as error:
@@ -185,6 +190,7 @@ class ConfigStore:
         self.generation += 1
         return Outcome(
             accepted=True,
+            is_first=old is None,
             changes=diff(old.spec, fresh.spec) if old else (),
             notes=self._keep(fresh.sources),
         )
@@ -256,6 +262,26 @@ def _nothing_changed(problems: tuple[Problem, ...]) -> SpecInvalid:
     first = problems[0]
     where = first.key or first.file
     return SpecInvalid(f"nothing was changed: {where}: {first.message}", problems=problems)
+
+
+def _unknown_keys(model: str, names: Sequence[str]) -> tuple[Problem, ...]:
+    """One problem for each name that is neither a key of a model, nor a table, nor in one."""
+    known = {".".join(map(str, key.path[2:])): key for key in keys() if key.path[0] == "models"}
+    tables = {name.rpartition(".")[0] for name in known}
+    free = tuple(f"{name}." for name, key in known.items() if isinstance(key.default, dict))
+    found = []
+    for name in names:
+        if not name or not (name in known or name in tables or name.startswith(free)):
+            close = get_close_matches(name, known, n=1)
+            hint = f"did you mean {close[0]}?" if close else ""
+            path = dotted(("models", model, *name.split(".")))
+            found.append(Problem("", 0, 0, path, f"{name!r} is no key of a model", hint))
+    return tuple(found)
+
+
+def _unplaced(problem: Problem) -> Problem:
+    """Of a text that was not written: there is no line to point to, only the key."""
+    return Problem("", 0, 0, problem.key, problem.message, problem.hint)
 
 
 def _vanished(path: Path) -> Problem:

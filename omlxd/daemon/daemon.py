@@ -123,6 +123,10 @@ class Daemon:
             self._die(0)
         self._stop.set()
 
+    @property
+    def is_stopping(self) -> bool:
+        return self._stop.is_set()
+
     def ask_reload(self) -> None:
         """SIGHUP, or the watcher saw something."""
         self._start("reload", self.reload())
@@ -189,7 +193,7 @@ class Daemon:
         if outcome.rejected and self.config.problems:
             self.journal.rejected(self.config.problems)
         if outcome.accepted:
-            self.journal.applied(self.config.generation, outcome.changes)
+            self.journal.applied(self.config.generation, outcome.changes, is_first=outcome.is_first)
         self.follow()
 
     def follow(self) -> None:

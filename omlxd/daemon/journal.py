@@ -125,12 +125,14 @@ class Journal:
 
     # -------------------------------------------------------------- files
 
-    def applied(self, generation: int, changes: Sequence[Change]) -> None:
+    def applied(self, generation: int, changes: Sequence[Change], *, is_first: bool) -> None:
         listed = [f"{c.key} ({c.reload})" for c in changes]
         log.get().info("config_applied", generation=generation, changes=listed)
         shown = ", ".join(listed[:8])
         if not listed:
-            shown = "first configuration" if generation == 1 else "what it refers to has changed"
+            shown = "no setting has another value (a comment, or a file that is referred to)"
+        if is_first:
+            shown = "the first in force since the start"
         more = f" and {len(listed) - 8} more" if len(listed) > 8 else ""
         self.event("ConfigApplied", f"generation {generation}: {shown}{more}")
 
@@ -140,7 +142,8 @@ class Journal:
             problems=[f"{p.file}:{p.line}:{p.column}: {p.key}: {p.message}" for p in problems],
         )
         first = problems[0]
-        message = f"{len(problems)} problems, first {first.file}:{first.line}: {first.message}"
+        count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems, the first"
+        message = f"{count}: {first.file}:{first.line}: {first.message}"
         self.event("ConfigRejected", message, type="Warning")
 
     def override_released(self, model: ModelId, key: str) -> None:

@@ -153,6 +153,7 @@ class Listeners:
         self._bound: dict[str, Listener] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
+        self.brought = asyncio.Event()  # every address was tried once
         self.failures: dict[str, str] = {}  # address → why it could not be bound
 
     @property
@@ -175,6 +176,7 @@ class Listeners:
         while True:
             self._wake.clear()
             await self._bring()
+            self.brought.set()
             with contextlib.suppress(TimeoutError):  # the taken address may be free by then
                 async with asyncio.timeout(RETRY_S if self.failures else None):
                     await self._wake.wait()

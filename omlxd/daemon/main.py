@@ -41,8 +41,8 @@ def home_of(args: argparse.Namespace) -> Path:
 
 def make_home(home: Path) -> None:
     """Create what is missing, private to the user."""
-    for folder in (home, home / "run", home / "logs", home / "state", home / "omlx.d"):
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for name in ("", "run", "logs", "state", "omlx.d", "models"):
+        (home / name).mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def check(home: Path, config: Path) -> int:
@@ -93,6 +93,12 @@ def run(argv: Sequence[str]) -> int:
         lock.release()
 
 
+def greeting(home: Path, addresses: Sequence[str]) -> str:
+    """What a person at a terminal reads once it is up."""
+    where = ", ".join(addresses) or "no address yet (omlxctl status says why)"
+    return f"omlxd {__version__} serves {home}, listening on {where}; Ctrl-C stops it"
+
+
 def serve(home: Path, config: Path) -> int:
     """Run the daemon until it is asked to stop."""
     import uvloop
@@ -113,7 +119,17 @@ def serve(home: Path, config: Path) -> int:
             loop.add_signal_handler(number, daemon.ask_stop)
         loop.add_signal_handler(signal.SIGHUP, daemon.ask_reload)
         loop.add_signal_handler(signal.SIGUSR1, log.reopen)
-        return await daemon.run()
+
+        async def greet() -> None:
+            await daemon.listeners.brought.wait()
+            print(greeting(home, daemon.listeners.addresses), file=sys.stderr)  # noqa: T201
+
+        greeter = loop.create_task(greet(), name="greeting") if console else None
+        try:
+            return await daemon.run()
+        finally:
+            if greeter is not None:
+                greeter.cancel()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(body())

@@ -124,6 +124,7 @@ class ControlService:
     # -------------------------------------------------------------- writes
 
     async def reload(self) -> Accepted:
+        self._refuse_at_the_end("reload")
         daemon = self._daemon
         before = daemon.config.generation
         await daemon.reload()
@@ -136,6 +137,7 @@ class ControlService:
         return self._accepted(before)
 
     async def patch_settings(self, patch: SettingsPatch) -> Accepted:
+        self._refuse_at_the_end("change settings")
         daemon = self._daemon
         before = daemon.config.generation
         model = self._entry(patch.model).id
@@ -143,6 +145,7 @@ class ControlService:
         return self._accepted(before)
 
     async def load(self, model: str) -> Accepted:
+        self._refuse_at_the_end(f"load {model}")
         entry = self._entry(model)
         if not entry.servable:
             raise ModelUnavailable(f"{entry.id} cannot be loaded: {entry.reason}")
@@ -162,6 +165,10 @@ class ControlService:
 
     async def plan(self, text: str, file: str) -> PlanResult:
         return self._daemon.dry_run(text, file)
+
+    def _refuse_at_the_end(self, what: str) -> None:
+        if self._daemon.is_stopping:
+            raise Conflict(f"omlxd is stopping; {what} when it runs again")
 
     def _accepted(self, before: int) -> Accepted:
         generation = self._daemon.config.generation

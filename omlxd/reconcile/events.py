@@ -164,8 +164,8 @@ def on_retry(engine: EngineObserved, now: float) -> EngineObserved:
 
 
 def on_footprint(engine: EngineObserved, *, footprint_bytes: int) -> EngineObserved:
-    """A measurement; one that comes after the worker's end says nothing."""
-    if engine.phase not in WITH_WORKER:
+    """A measurement. One of a worker that ends, or has ended, says nothing of its model."""
+    if engine.phase not in WITH_WORKER or engine.phase == "stopping" or footprint_bytes == 0:
         return engine
     return _with(engine, footprint_bytes=footprint_bytes)
 

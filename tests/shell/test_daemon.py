@@ -21,7 +21,7 @@ from omlxd.control.wire import SettingsPatch, Status
 from omlxd.daemon.daemon import Daemon
 from omlxd.daemon.main import make_home
 from omlxd.daemon.supervisor import Supervisor
-from omlxd.errors import ModelNotFound, ModelUnavailable
+from omlxd.errors import Conflict, ModelNotFound, ModelUnavailable
 from omlxd.observe import log
 from tests.fakes.supervised import FAKE_WORKER
 from tests.support.control_socket import short_home
@@ -237,6 +237,28 @@ async def test_files_that_change_while_it_runs(home: Path, monkeypatch: pytest.M
         assert status.models[0].pid == pid
         await it.daemon.service.reload()
         assert it.daemon.config.generation == 2
+
+
+async def test_nothing_new_is_accepted_at_the_end(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a stream holds up the stop, who wants something is told that it is too late."""
+    script = {"tokens": 10_000, "token_delay_s": 0.01}
+    text = config(home / "models", body=PINNED)
+    async with inside(home, monkeypatch, text, **script) as it:
+        await it.until_phase("ready")
+        async with it.daemon.gateway.generate(request("a")) as events:
+            await anext(events)
+            it.daemon.ask_stop()
+            await it.until_phase("draining")
+            service = it.daemon.service
+            for late in (
+                service.load("a"),
+                service.reload(),
+                service.patch_settings(SettingsPatch("a", {"ttl": "1m"})),
+            ):
+                with pytest.raises(Conflict, match="omlxd is stopping"):
+                    await late
 
 
 async def test_a_key_file_is_followed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

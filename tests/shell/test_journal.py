@@ -8,7 +8,7 @@ import pytest
 
 from omlxd.daemon.journal import Journal
 from omlxd.observe.events import EventRing
-from omlxd.spec.report import Change
+from omlxd.spec.report import Change, Problem
 from tests.unit.reconcile.build import NOW, engine
 
 
@@ -46,13 +46,23 @@ def test_an_asked_end_is_no_event(journal: Journal) -> None:
 
 
 def test_an_applied_file_says_what_changed(journal: Journal) -> None:
-    """The first, one of many changes, and one whose keys are the same."""
+    """The first since the start, one of many changes, and one whose keys are the same."""
     many = [Change(f"k{number}", 1, 2, "live") for number in range(10)]
-    journal.applied(1, ())
-    journal.applied(2, many)
-    journal.applied(3, ())
+    journal.applied(1, (), is_first=True)
+    journal.applied(2, many, is_first=False)
+    journal.applied(3, (), is_first=False)
     first, second, third = (event.message for event in journal.ring.since())
-    assert first == "generation 1: first configuration"
+    assert first == "generation 1: the first in force since the start"
     assert second.startswith("generation 2: k0 (live), ")
     assert second.endswith("k7 (live) and 2 more")
-    assert third == "generation 3: what it refers to has changed"
+    assert third.startswith("generation 3: no setting has another value")
+
+
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [(1, "1 problem: omlx.toml:7: no"), (3, "3 problems, the first: omlx.toml:7: no")],
+)
+def test_a_rejected_file_says_how_much_is_wrong(journal: Journal, count: int, words: str) -> None:
+    """In numbers, with the place of the first problem."""
+    journal.rejected([Problem("omlx.toml", 7, 1, "ttl", "no")] * count)
+    assert [event.message for event in journal.ring.since()] == [words]

@@ -59,6 +59,13 @@ def test_only_a_loading_or_ready_engine_is_handed_requests(phase: str) -> None:
         events.on_request_handed(engine(phase, waiting=1))
 
 
+@pytest.mark.parametrize(("phase", "size"), [("stopping", 3), ("ready", 0), ("absent", 3)])
+def test_a_worker_that_ends_keeps_its_last_footprint(phase: str, size: int) -> None:
+    """What a process holds on its way out, nothing at the end, is no measure of its model."""
+    before = engine(phase)
+    assert events.on_footprint(before, footprint_bytes=size) == before
+
+
 def test_more_ends_than_requests_are_a_bug() -> None:
     """A request cannot end twice."""
     with pytest.raises(AssertionError, match="counts are never negative"):
