@@ -171,3 +171,24 @@ def test_a_write_into_no_folder_is_an_error(tmp_path: Path) -> None:
     """The folder is its owner's to make."""
     with pytest.raises(FileNotFoundError):
         write_entry(tmp_path / "none" / "x.safetensors", KEY, make_piece())
+
+
+def test_threads_that_read_and_write_never_wait_for_one_that_clears_the_cache(
+    tmp_path: Path,
+) -> None:
+    """The engine does so at every chunk of a prompt, holding the interpreter."""
+    piece = make_piece()
+
+    def work(number: int) -> None:
+        path = tmp_path / str(number)
+        for _ in range(100):
+            write_entry(path, KEY, piece)
+            read_entry(path, KEY)
+        mx.synchronize()
+        mx.clear_streams()
+
+    threads = [threading.Thread(target=work, args=[number], daemon=True) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        mx.clear_cache()
