@@ -71,7 +71,9 @@ def problem_lines(problem: Problem, texts: Mapping[str, str] | None = None) -> l
 
 
 def _placed(problem: Problem) -> str:
-    place = f"{problem.file}:{problem.line}:{problem.column}" if problem.line else problem.file
+    place = problem.file or problem.key
+    if problem.line:
+        place = f"{problem.file}:{problem.line}:{problem.column}"
     return f"{place}: {problem.message}" if place else problem.message
 
 

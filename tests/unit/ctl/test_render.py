@@ -109,10 +109,12 @@ def test_events_and_values_cannot_steer_the_terminal() -> None:
 
 
 def test_a_problem_without_a_place_is_its_message() -> None:
-    """A problem of a whole file has no line, and one of no file not even that."""
+    """A problem of a whole file has no line, one of no file has its key, or not even that."""
     assert problem_lines(Problem("o.toml", 0, 0, "", "may be written by others")) == [
         "o.toml: may be written by others"
     ]
+    unwritten = Problem("", 0, 0, 'models."a".ttl', "is no duration")
+    assert problem_lines(unwritten) == ['models."a".ttl: is no duration']
     assert problem_lines(Problem("", 0, 0, "", "odd")) == ["odd"]
 
 
