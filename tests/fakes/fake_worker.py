@@ -138,7 +138,8 @@ class FakeWorker:
         while (message := self.channel.receive()) is not None:
             if isinstance(message, Stop) and not self.script.ignore_stop:
                 return
-            self.take(message)
+            if self.script.hello:
+                self.take(message)
 
     def take(self, message: ToWorker) -> None:
         match message:
