@@ -23,6 +23,7 @@ from omlxd.worker.prefixes import Prefixes
 from omlxd.worker.reuse import Reuse
 
 STATS_INTERVAL_S = 1.0
+GATHER_S = 0.003  # longest pause between requests that count as sent together
 FAULTS_IN_A_ROW = 3  # broken steps without a good one between: it is the model, not the requests
 
 
@@ -95,23 +96,33 @@ class EngineLoop:
     # ------------------------------------------------------------------ commands
 
     def _take_commands(self) -> bool:
-        """Everything that has come in; waits for the first if there is nothing to run."""
+        """Everything that has come in; waits for the first if there is nothing to run.
+
+        Requests sent together arrive a moment apart: work after a rest begins with all of them.
+        """
+        gather_s = 0.0
         while not self._scheduler.has_work:
+            gather_s = GATHER_S
             if self._scheduler.is_idle:
                 self._rest()
             try:
-                command = self._inbox.get(timeout=self._prefixes.report(self._clock()))
+                command = self._inbox.get(timeout=self._tend())
             except queue.Empty:
-                continue  # there is something to report
+                continue  # the cache has something to do
             if not self._apply(command):
                 return False
         while True:
             try:
-                command = self._inbox.get_nowait()
+                command = self._inbox.get(block=gather_s > 0, timeout=gather_s or None)
             except queue.Empty:
                 return True
             if not self._apply(command):
                 return False
+
+    def _tend(self) -> float | None:
+        wait_s = self._prefixes.tend(self._clock())
+        self._reuse.release_arrived()
+        return 0.0 if self._scheduler.has_work else wait_s
 
     def _apply(self, command: Command) -> bool:
         match command:
@@ -189,7 +200,7 @@ class EngineLoop:
         for step in plan.steps:
             self._step(step)
         now = self._clock()
-        self._prefixes.report(now)
+        self._tend()
         if now - self._rates.since >= STATS_INTERVAL_S:
             self._report(now)
 

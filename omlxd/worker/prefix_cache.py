@@ -28,6 +28,7 @@ from omlxd.worker.prefixes import Restored, RowPrefix, Sought
 
 CUT_AT_ONCE = 32  # entries; bounds what a cut needs beside what it gives
 LOADS_PER_ROW = 2  # when it comes, and once more if much has changed when its turn comes
+PATIENCE_S = 10.0  # for reads; a disk may hang for minutes
 FLUSH_S = 3.0  # of the time a worker has to end
 LIST_WAIT_S = 5.0  # for what is on disk, before the first request; 100,000 entries take one
 
@@ -111,8 +112,14 @@ class PrefixCache:
             self.hot.drop(self.core.resize(self._hot_bytes), "cleared")
         self._send(CacheDone(command.command_id, entries - len(self.hot), nbytes - self.hot.nbytes))
 
-    def report(self, now: float) -> float | None:
-        return self.reporter.report(now)
+    def tend(self, now: float) -> float | None:
+        for row in list(self._reading):
+            if row.reads_hang(now):
+                self.stop_reads(row)
+                self._arrived.append(row)
+        reports = self.reporter.report(now)
+        waits = [row.patience_s(now) for row in self._reading]
+        return min([*waits, *([] if reports is None else [reports])], default=None)
 
     def close(self) -> None:
         lost = self.cold.close(FLUSH_S)
@@ -200,6 +207,20 @@ class CachedRow:
         self._cache.rates.read.measured(
             tokens=max(self._match.ssd_tokens, 1), seconds=now - self._reads_began, now=now
         )
+        return True
+
+    def patience_s(self, now: float) -> float:
+        """How much longer it waits for its reads."""
+        return max(0.0, self._reads_began + PATIENCE_S - now)
+
+    def reads_hang(self, now: float) -> bool:
+        """If so it goes on with what is in RAM; what still comes is kept for others."""
+        if self.patience_s(now) > 0:
+            return False
+        self._awaited.clear()
+        self._unpin()
+        self._loads_left = 0
+        self._cold_skipped = f"reading took longer than {PATIENCE_S:g} s"
         return True
 
     def restore(self) -> Restored:

@@ -79,8 +79,11 @@ class Prefixes(Protocol):
 
     def command(self, command: CacheCommand) -> None: ...
 
-    def report(self, now: float) -> float | None:
-        """Tell what has changed, at most once a second; seconds until there is more to tell."""
+    def tend(self, now: float) -> float | None:
+        """Tell what has changed, at most once a second, and give up reads that hang.
+
+        Seconds until there is more to do, if nothing happens meanwhile; None = nothing.
+        """
         ...
 
     def close(self) -> None:
@@ -107,7 +110,7 @@ class NoPrefixes:
     def command(self, command: CacheCommand) -> None:
         self._send(CacheDone(command.command_id, 0, 0))
 
-    def report(self, now: float) -> float | None:
+    def tend(self, now: float) -> float | None:
         return None
 
     def close(self) -> None:

@@ -52,7 +52,7 @@ class FakePrefixes:
     def command(self, command: CacheCommand) -> None:
         self.stored.clear()
 
-    def report(self, now: float) -> float | None:
+    def tend(self, now: float) -> float | None:
         return None
 
     def close(self) -> None:

@@ -206,6 +206,25 @@ def test_a_row_can_be_cancelled_while_its_prefix_is_read(
         assert truth.rig.ids("gone") == []
 
 
+def test_a_disk_that_hangs_is_not_waited_for_for_ever(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The prompt is run, and says why; what came too late is there for the next one."""
+    model = models / "tiny-llama"
+    leave_on_disk(model, tmp_path / "cold")
+    gate = Gate(monkeypatch)
+    monkeypatch.setattr("omlxd.worker.prefix_cache.PATIENCE_S", 0.1)
+    with warm_from_disk(model, tmp_path / "cold") as truth:
+        truth.ask("waits", PROMPT)
+        match = truth.usage("waits").match
+        assert match is not None
+        assert (truth.cached("waits"), "longer than" in match.cold_skipped) == (0, True)
+        gate.opened.set()
+        truth.wait_for_report(lambda report: report.counts["loaded"] >= 5)
+        truth.ask("next", PROMPT)
+        assert truth.cached("next") == len(PROMPT) - 1
+
+
 def test_the_cold_tier_can_be_turned_off_and_on(models: Path, tmp_path: Path) -> None:
     """Off, what is on disk is not looked at; on, it is listed again."""
     model, folder = models / "tiny-llama", tmp_path / "cold"
