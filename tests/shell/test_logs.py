@@ -152,14 +152,14 @@ def test_the_level_changes_for_loggers_already_handed_out(open_log: Callable[...
 def test_the_standard_library_logs_into_the_same_file(open_log: Callable[..., Path]) -> None:
     """What uvicorn and asyncio say is a record of type `log`, with its traceback."""
     path = open_log("debug")
-    logging.getLogger("uvicorn.error").info("started on %s", "8000")
+    logging.getLogger("uvicorn.error").warning("started on %s", "8000")
     logging.getLogger("watchdog").debug("an event of the log file itself")
     try:
         raise OSError("broken")
     except OSError:
         logging.getLogger("asyncio").exception("callback failed")
     first, second = records(path)
-    assert (first["type"], first["level"], first["logger"]) == ("log", "info", "uvicorn.error")
+    assert (first["type"], first["level"], first["logger"]) == ("log", "warning", "uvicorn.error")
     assert first["message"] == "started on 8000"
     assert second["exception"].endswith("OSError: broken")
     log.close()

@@ -77,7 +77,7 @@ async def test_an_unknown_model_is_exit_4(up: Ctl, gateway: FakeGateway) -> None
     """The server's own sentence about the model is printed."""
     done = await up("chat", "large", "hi")
     assert (done.code, done.out) == (4, "")
-    assert "no model 'large'" in done.err
+    assert "model 'large' does not exist" in done.err
 
 
 async def test_a_reply_that_dies_is_exit_1(up: Ctl, gateway: FakeGateway) -> None:
