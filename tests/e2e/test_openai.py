@@ -85,8 +85,9 @@ async def test_scripted_text(daemon: tuple[Daemon, str]) -> None:
             assert whole.choices[0].message.content == "".join(pieces) == expected
             assert whole.choices[0].finish_reason == "stop"
             assert "\ufffd" not in "".join(pieces)
-            assert usage == whole.usage
             assert usage is not None
+            assert whole.usage is not None
+            assert usage.prompt_tokens == whole.usage.prompt_tokens
             assert usage.completion_tokens == len(SCRIPTS[key]) + 1
 
 
