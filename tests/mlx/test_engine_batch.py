@@ -65,7 +65,7 @@ def test_rows_in_lanes_and_rows_put_back_equal_their_solo_runs(
         # Four rows of 256 tokens have room, though not in one lane, where joining copies; at 257
         # tokens each buffer is a step larger, and one row has to step back.
         spare = 4 * cost.row_bytes(257) - 100
-        rig.engine.configure(LiveSettings(memory_share_bytes=weights + spare * 8 // 7))
+        rig.engine.configure(LiveSettings(memory_share_bytes=weights + spare))
         for key, prompt in asked.items():
             rig.submit(key, prompt, max_tokens=90)
         rig.wait(*asked)

@@ -193,7 +193,7 @@ def test_rows_sent_back_to_the_line_are_restored(
     with Truth(models / name) as truth:
         weights = truth.rig.engine.facts.result().weights_bytes
         spare = 2 * cost.row_bytes(256) + cost.row_bytes(256) // 2
-        share = weights + (hot + spare) * 8 // 7
+        share = weights + hot + spare
         truth.rig.engine.configure(LiveSettings(hot_bytes=hot, memory_share_bytes=share))
         truth.submit("old", tokens(200, 12), 100)
         truth.submit("young", tokens(190, 13), 100)
