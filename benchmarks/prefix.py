@@ -144,7 +144,11 @@ def live_turn(model: Any, cache: Sequence[Any], new: Sequence[int]) -> float:
     began = time.perf_counter()
     next(
         generate_step(
-            mx.array(new), model, max_tokens=1, prompt_cache=copies, prefill_step_size=STEP_TOKENS
+            mx.array(list(new)),
+            model,
+            max_tokens=1,
+            prompt_cache=copies,
+            prefill_step_size=STEP_TOKENS,
         )
     )
     return time.perf_counter() - began
