@@ -23,6 +23,7 @@ PROMPT = [(37 * n) % 900 + 10 for n in range(40)]
 def broken(tiny_models: Path, monkeypatch: pytest.MonkeyPatch) -> list[BreaksOn]:
     """The models that engines load from here on; each breaks on the culprit's token."""
     models: list[BreaksOn] = []
+
     def load(settings: LoadSettings) -> Loaded:
         loaded = load_weights(settings)
         models.append(BreaksOn(loaded.model, CULPRIT))
