@@ -13,7 +13,7 @@ from tests.support.prefixes import Truth, cold, tokens
 
 pytestmark = [pytest.mark.mlx, pytest.mark.slow]
 
-ROUNDS = 8
+ROUNDS = 4
 MOST_TOKENS = 700
 
 
@@ -66,7 +66,7 @@ class Storm:
         )
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1])
 @pytest.mark.parametrize("name", ["tiny-llama", "tiny-gemma3", "tiny-lfm2"])
 def test_every_token_is_that_of_a_cold_run(
     tiny_models: Path, tmp_path: Path, name: str, seed: int
