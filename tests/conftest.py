@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -20,6 +21,9 @@ settings.load_profile("house")
 # OpenBLAS rounds differently with the batch; without it a row in a batch equals a row alone.
 os.environ.pop("LD_PRELOAD", None)
 os.environ["HF_HUB_OFFLINE"] = "1"
+
+# A runner in the background hands down an ignored Ctrl-C; what tests start must not inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
