@@ -180,6 +180,9 @@ class RequestGateway:
         assert request.request_id not in self._tickets, request.request_id
         ticket = Ticket(request, self._clock())
         self._tickets[request.request_id] = ticket
+        if self.settings.log_prompts:
+            text = {"messages": request.messages, "prompt": request.prompt}
+            log.get().info("prompt", request_id=request.request_id, model=request.model, **text)
         try:
             self._dispatcher.request_arrived(ticket)
             yield self._events(ticket, timeout_s)
