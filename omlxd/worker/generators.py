@@ -18,8 +18,10 @@ from itertools import pairwise
 from typing import Any
 
 from mlx_lm.generate import BatchGenerator
+from mlx_lm.models.cache import make_prompt_cache
 
 from omlxd.sched.rows import RowKey
+from omlxd.worker.batch_kv import for_batch
 from omlxd.worker.lanes import COLD_START, Drawn, Progress, RowCaches, Start, StepFault, StepOutcome
 from omlxd.worker.ports import RowJob
 from omlxd.worker.sampling import RowSampling, row_sampling, token_logprobs
@@ -56,6 +58,7 @@ class BatchLane:
     def __init__(
         self, model: Any, *, prefill_step: int, make_sampling: MakeSampling = job_sampling
     ) -> None:
+        self._model = model
         self._generator = BatchGenerator(
             model,
             completion_batch_size=MAX_ROWS,
@@ -75,7 +78,7 @@ class BatchLane:
         (uid,) = self._generator.insert_segments(
             [[prompt[begin:end] for begin, end in pairwise(bounds)]],
             max_tokens=[UNREACHED],
-            caches=None if start.caches is None else [list(start.caches)],
+            caches=[for_batch(start.caches or make_prompt_cache(self._model))],
             all_tokens=[prompt[:restored]],
             samplers=[sampling.sampler],
             logits_processors=[list(sampling.processors)],
@@ -91,8 +94,8 @@ class BatchLane:
 
     def read(self, key: RowKey) -> RowCaches | None:
         uid = self._uids.get(key)
-        if uid is None:
-            return None
+        if uid is None or self._rows[uid].computed_tokens == self._rows[uid].restored_tokens:
+            return None  # it holds no more than it was given
         caches, tokens = self._generator.extract_cache([uid])[uid]
         return RowCaches(list(tokens), caches)
 

@@ -24,6 +24,7 @@ from omlxd.worker.reuse import Reuse
 
 STATS_INTERVAL_S = 1.0
 GATHER_S = 0.003  # longest pause between requests that count as sent together
+REST_AFTER_S = 0.25  # a session's next turn often comes at once, and needs the memory again
 FAULTS_IN_A_ROW = 3  # broken steps without a good one between: it is the model, not the requests
 
 
@@ -85,6 +86,7 @@ class EngineLoop:
         self._unscheduled: set[str] = set()  # requests of which no row was inserted yet
         self._rates = _Rates(clock())
         self._faults = 0
+        self._idle_since: float | None = None
         self._rested = False
 
     def run(self) -> None:
@@ -103,12 +105,13 @@ class EngineLoop:
         gather_s = 0.0
         while not self._scheduler.has_work:
             gather_s = GATHER_S
-            if self._scheduler.is_idle:
-                self._rest()
+            waits = [self._rest() if self._scheduler.is_idle else None, self._tend()]
             try:
-                command = self._inbox.get(timeout=self._tend())
+                command = self._inbox.get(
+                    timeout=min([each for each in waits if each is not None], default=None)
+                )
             except queue.Empty:
-                continue  # the cache has something to do
+                continue  # the cache has something to do, or it is time to rest
             if not self._apply(command):
                 return False
         while True:
@@ -187,8 +190,8 @@ class EngineLoop:
     def _pass(self) -> None:
         if not self._scheduler.has_work:
             return  # the command left nothing to do
-        if self._rested:
-            self._rested, self._rates = False, _Rates(self._clock())
+        if self._idle_since is not None:
+            self._idle_since, self._rested, self._rates = None, False, _Rates(self._clock())
         plan = self._scheduler.schedule()
         for request_id, error in plan.refuse:
             self._fail(request_id, error)
@@ -311,13 +314,20 @@ class EngineLoop:
 
     # ------------------------------------------------------------------ stats
 
-    def _rest(self) -> None:
-        if self._rested:
-            return
+    def _rest(self) -> float | None:
+        """Report that nothing runs and, a moment later, hand memory back; seconds to that."""
+        now = self._clock()
+        if self._idle_since is None:
+            self._idle_since = now
+            self._scheduler.check_integrity()
+            self._report(now)
+        left_s = self._idle_since + REST_AFTER_S - now
+        if self._rested or left_s > 0:
+            return None if self._rested else left_s
         self._rested = True
         self._device.release()
-        self._scheduler.check_integrity()
-        self._report(self._clock())
+        self._report(now)
+        return None
 
     def _report(self, now: float) -> None:
         seconds = max(now - self._rates.since, 1e-9)

@@ -6,7 +6,7 @@ takes in (`insert(caches=…)`), and what a model that runs alone uses. Rules th
 1. A piece owns its arrays. Slices and `mx.contiguous` can hold their parent's buffer; joining two
    or more rows always copies. Everything handed out is evaluated, so any thread may have it.
 2. Arrays of equal shape and type are one *group* and lie in one array, leaf after leaf: a file
-   then has one or two tensors, and joining is one concatenation per group, however many layers.
+   then has one or two tensors, however many layers.
 3. Windowed layers need the last `reach` tokens before a point, recurrent ones their state at
    exactly that point, the others everything.
 """
@@ -160,11 +160,12 @@ class Pages:
 
     # ------------------------------------------------------------------ join
 
-    def join(self, point: int, run: Sequence[BlockPieces]) -> list[Any]:
+    def join(self, point: int, run: Sequence[BlockPieces], *, room: int = 0) -> list[Any]:
         """Plain caches that stand at `point` tokens, evaluated, fit for `insert(caches=…)`.
 
-        `run` are the blocks from the first token on; the last one holds the point. Raises
-        PagesError if a piece that the point needs is missing, too short or of another model.
+        `run` are the blocks from the first token on; the last one holds the point. Growing caches
+        take `room` more tokens before they must be copied to grow. Raises PagesError if a piece
+        that the point needs is missing, too short or of another model.
         """
         length = sum(block.tokens for block in run)
         if not run or not length - run[-1].tokens < point <= length:
@@ -175,9 +176,10 @@ class Pages:
         for kind, groups in self._groups.items():
             parts = self._parts(kind, point, run) if groups else []
             for number, group in enumerate(groups):
-                whole = self._joined([part[number] for part in parts], kind, point)
+                rows = [part[number] for part in parts]
                 for row, (leaf, place) in enumerate(group.members):
-                    arrays[leaf][place] = whole[row : row + 1]
+                    one = [each[row : row + 1] for each in rows]
+                    arrays[leaf][place] = self._joined(one, kind, point, room)
         mx.eval(arrays)
         built = [
             kind.build(template, point, [each[place] for place in sorted(each)])
@@ -222,15 +224,16 @@ class Pages:
             )
         return piece
 
-    def _joined(self, parts: Sequence[mx.array], kind: EntryKind, point: int) -> mx.array:
-        if kind == "point":
-            return parts[0]
-        rows = list(parts)
+    def _joined(self, rows: list[mx.array], kind: EntryKind, point: int, room: int) -> mx.array:
+        """One array in a buffer of its own, so that its cache can write into it."""
+        shape = list(rows[0].shape)
         if kind == "window" and self._pad and point > self._reach:
-            shape = list(rows[0].shape)
             shape[TOKEN_AXIS] = self._pad
-            rows.insert(0, mx.zeros(shape, rows[0].dtype))
-        return mx.concatenate(rows, axis=TOKEN_AXIS)
+            rows = [mx.zeros(shape, rows[0].dtype), *rows]
+        if kind == "kv" and room:
+            shape[TOKEN_AXIS] = room
+            rows = [*rows, mx.zeros(shape, rows[0].dtype)]
+        return mx.concatenate(rows, axis=TOKEN_AXIS) if len(rows) > 1 else mx.array(rows[0])
 
     def _all_groups(self) -> Iterator[Group]:
         for groups in self._groups.values():

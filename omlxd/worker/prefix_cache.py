@@ -26,6 +26,7 @@ from omlxd.worker.prefix_hot import HotPieces
 from omlxd.worker.prefix_report import Reporter
 from omlxd.worker.prefixes import Restored, RowPrefix, Sought
 
+ROOM_TOKENS = 256  # of output, after a restored row's prompt: as much as mlx-lm's caches grow by
 CUT_AT_ONCE = 32  # entries; bounds what a cut needs beside what it gives
 LOADS_PER_ROW = 2  # when it comes, and once more if much has changed when its turn comes
 PATIENCE_S = 10.0  # for reads; a disk may hang for minutes
@@ -248,7 +249,8 @@ class CachedRow:
         cache = self._cache
         cache.core.pin(match)
         try:
-            return cache.pages.join(match.point, [cache.hot.block(block) for block in match.run])
+            run = [cache.hot.block(block) for block in match.run]
+            return cache.pages.join(match.point, run, room=self._total - match.point + ROOM_TOKENS)
         except Exception:
             cache.failed("join")
             return None
