@@ -13,10 +13,9 @@ from omlxd.api.wire.dialect import Job
 from omlxd.errors import EngineFailed
 from omlxd.ipc.messages import (
     Accepted,
+    ChoiceEvent,
     Completed,
-    Delta,
     Event,
-    Finished,
     GenerateRequest,
     Usage,
 )
@@ -88,7 +87,7 @@ async def _merged(
             if len(accepted) == len(job.requests) and not all_accepted.is_set():
                 all_accepted.set()
                 yield Accepted(request_id, sum(accepted.values()))
-        elif isinstance(event, Delta | Finished):
+        elif isinstance(event, ChoiceEvent):
             yield msgspec.structs.replace(event, index=number * job.n + event.index)
         elif isinstance(event, Completed):
             completed.append(event)

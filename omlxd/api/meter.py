@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from omlxd.api.ports import RequestRecord
 from omlxd.errors import OmlxError
-from omlxd.ipc.messages import Accepted, Completed, Delta, Event, Finished
+from omlxd.ipc.messages import Accepted, Completed, Event, Finished, Output
 
 CLIENT_GONE = 499
 # A rate of less than this tells of the network's buffers, not of the model.
@@ -33,7 +33,7 @@ class Meter:
 
     def note(self, event: Event, now: float) -> None:
         record = self.record
-        if isinstance(event, Delta):
+        if isinstance(event, Output):
             if event.tokens:
                 self._count(event.tokens, now)
         elif isinstance(event, Accepted):

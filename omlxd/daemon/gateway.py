@@ -30,11 +30,11 @@ from omlxd.ipc.messages import (
     Accepted,
     Cancel,
     Completed,
-    Delta,
     Event,
     Failed,
     Finished,
     GenerateRequest,
+    Output,
     RowStats,
     Submit,
     ToWorker,
@@ -277,7 +277,7 @@ class RequestGateway:
             if ticket.accepted:
                 return  # the retry's; the client has seen the first
             ticket.accepted = True
-        elif isinstance(event, Delta):
+        elif isinstance(event, Output):
             if ticket.last_delta_at is not None:
                 self._metrics.inter_token(ticket.model, now - ticket.last_delta_at)
             ticket.last_delta_at = now

@@ -14,7 +14,7 @@ from msgspec import Struct
 PROTOCOL = 1
 
 Kind = Literal["llm", "vlm", "ocr", "embedding", "reranker"]
-FinishReason = Literal["stop", "length", "aborted"]
+FinishReason = Literal["stop", "length", "tool_calls", "aborted"]
 CacheOp = Literal["clear_hot", "clear"]
 
 
@@ -35,16 +35,54 @@ class Sampling(Struct, frozen=True, kw_only=True, omit_defaults=True):
     logit_bias: dict[int, float] = {}
 
 
+class ToolChoice(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Whether the reply must, may or must not call tools, and of which names only ([] = any)."""
+
+    mode: Literal["auto", "none", "required"] = "auto"
+    names: list[str] = []
+    parallel: bool = True  # False = at most one call
+
+
+class Constraint(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the answer's text has to be (not its reasoning, not a tool call).
+
+    `value`: a JSON schema, a regular expression, a list of strings, a Lark grammar; None for
+    `json_object`. `param` is where it stands in the body, for the error that refuses it.
+    """
+
+    kind: Literal["json_object", "json_schema", "regex", "choice", "lark"]
+    value: Any = None
+    param: str = "response_format"
+
+
+class Thinking(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """None = as the model's settings and its template have it."""
+
+    enabled: bool | None = None
+    budget_tokens: int | None = None  # reasoning is closed after so many
+    effort: str | None = None  # the template's `reasoning_effort`
+
+
 class GenerateRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One generation job. Either `messages` (rendered by the model's template) or `prompt`."""
+    """One generation job. Either `messages` (rendered by the model's template) or `prompt`.
+
+    A message has a `role` (system, user, assistant, tool) and a string `content`, and as it has
+    need of them `reasoning_content`, `tool_calls` ({"id", "type": "function", "function": {"name",
+    "arguments": JSON text}}), `tool_call_id`, `name`. A tool is {"type": "function", "function":
+    {"name", "description", "parameters"}}. Ids say nothing but which result belongs to which call.
+    """
 
     request_id: str
     model: str  # engine id, already resolved
     api: str = ""  # route it came by, e.g. "chat.completions"; for status and logs only
-    messages: list[dict[str, Any]] | None = None  # role, content (string), name …; normalised
+    messages: list[dict[str, Any]] | None = None
     prompt: str | list[int] | None = None  # raw text or token ids (completions)
     echo: bool = False
     tools: list[dict[str, Any]] = []
+    tool_choice: ToolChoice = ToolChoice()
+    constraint: Constraint | None = None
+    thinking: Thinking = Thinking()
+    count_only: bool = False  # answered by Accepted and Completed; nothing is generated
     template_kwargs: dict[str, Any] = {}
     continue_final: bool = False  # the last message is an assistant turn to go on with
     sampling: Sampling = Sampling()
@@ -82,8 +120,45 @@ class Delta(Struct, frozen=True, tag=True, omit_defaults=True):
     logprobs: list[TokenLogprob] | None = None
 
 
+class ReasoningDelta(Struct, frozen=True, tag=True, omit_defaults=True):
+    """As `Delta`, of what the model thinks before it answers; without the model's own marks."""
+
+    request_id: str
+    index: int
+    text: str
+    tokens: int = 1
+
+
+class ToolCallBegin(Struct, frozen=True, tag=True, omit_defaults=True):
+    """A call of a tool that was offered begins; `call` numbers the choice's calls from 0."""
+
+    request_id: str
+    index: int
+    call: int
+    name: str
+    tokens: int = 0
+
+
+class ToolCallArguments(Struct, frozen=True, tag=True, omit_defaults=True):
+    """A piece of the call's arguments; all pieces together are one JSON object."""
+
+    request_id: str
+    index: int
+    call: int
+    text: str
+    tokens: int = 0
+
+
+class ToolCallEnd(Struct, frozen=True, tag=True, omit_defaults=True):
+    """The call is complete and can be run. Every call that began ends before `Finished`."""
+
+    request_id: str
+    index: int
+    call: int
+
+
 class Finished(Struct, frozen=True, tag=True, omit_defaults=True):
-    """One choice ended."""
+    """One choice ended; `tool_calls` if and only if at least one call was delivered."""
 
     request_id: str
     index: int
@@ -95,7 +170,8 @@ class Usage(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Tokens. `cached_tokens` = `ram` + `ssd`; `computed` = prompt tokens that were run."""
 
     prompt_tokens: int = 0
-    output_tokens: int = 0
+    output_tokens: int = 0  # reasoning and tool calls included
+    reasoning_tokens: int = 0
     cached_tokens: int = 0
     ram: int = 0
     ssd: int = 0
@@ -137,7 +213,9 @@ class Failed(Struct, frozen=True, tag=True, omit_defaults=True):
     at_least: bool = False  # of `prompt_tokens`
 
 
-Event = Accepted | Delta | Finished | Completed | Failed
+ChoiceEvent = Delta | ReasoningDelta | ToolCallBegin | ToolCallArguments | ToolCallEnd | Finished
+Output = Delta | ReasoningDelta | ToolCallBegin | ToolCallArguments  # has `tokens`
+Event = Accepted | ChoiceEvent | Completed | Failed
 
 
 # ------------------------------------------------------------------ daemon → worker
@@ -168,6 +246,7 @@ class LiveSettings(Struct, frozen=True, kw_only=True):
     max_context: int | None = None  # None = the model's own window
     max_output_tokens: int | None = None
     context_scale_factor: float = 1.0
+    reasoning: Literal["separate", "inline", "omit"] = "separate"
     chat_template_kwargs: dict[str, Any] = {}
     sampling: Sampling = Sampling()
     memory_share_bytes: int = 0  # weights + KV + caches; 0 = not decided yet

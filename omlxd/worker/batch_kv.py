@@ -13,7 +13,7 @@ from typing import Any, Self
 from mlx_lm.models.cache import BatchKVCache, CacheList, KVCache
 
 
-class _BatchKV(BatchKVCache):
+class _BatchKV(BatchKVCache):  # type: ignore[misc]
     """`BatchKVCache` whose rows are read as views and which keeps its arrays if all rows stay."""
 
     def filter(self, batch_indices: Sequence[int]) -> None:
@@ -35,7 +35,7 @@ class _BatchKV(BatchKVCache):
         return made
 
 
-class _RowKV(KVCache):
+class _RowKV(KVCache):  # type: ignore[misc]
     """A `KVCache` that makes a `_BatchKV` when it is merged."""
 
     @classmethod

@@ -10,9 +10,24 @@ from omlxd.ipc.messages import (
     Event,
     Finished,
     FinishReason,
+    ReasoningDelta,
     TokenLogprob,
+    ToolCallArguments,
+    ToolCallBegin,
     Usage,
 )
+
+
+@dataclass(slots=True)
+class Call:
+    """One tool call; `arguments` is JSON text."""
+
+    name: str
+    parts: list[str] = field(default_factory=list)
+
+    @property
+    def arguments(self) -> str:
+        return "".join(self.parts)
 
 
 @dataclass(slots=True)
@@ -20,6 +35,8 @@ class Choice:
     """One choice as it grows."""
 
     parts: list[str] = field(default_factory=list)
+    reasoning_parts: list[str] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
     logprobs: list[TokenLogprob] | None = None
     reason: FinishReason | None = None
     stop_sequence: str | None = None
@@ -27,6 +44,10 @@ class Choice:
     @property
     def text(self) -> str:
         return "".join(self.parts)
+
+    @property
+    def reasoning(self) -> str:
+        return "".join(self.reasoning_parts)
 
 
 class Fold:
@@ -37,15 +58,22 @@ class Fold:
         self.usage = Usage()
 
     def add(self, event: Event) -> None:
-        if isinstance(event, Delta):
-            choice = self.choices[event.index]
-            choice.parts.append(event.text)
-            if event.logprobs is not None:
-                if choice.logprobs is None:
-                    choice.logprobs = []
-                choice.logprobs.extend(event.logprobs)
-        elif isinstance(event, Finished):
-            choice = self.choices[event.index]
-            choice.reason, choice.stop_sequence = event.reason, event.stop_sequence
-        elif isinstance(event, Completed):
-            self.usage = event.usage
+        match event:
+            case Delta():
+                choice = self.choices[event.index]
+                choice.parts.append(event.text)
+                if event.logprobs is not None:
+                    if choice.logprobs is None:
+                        choice.logprobs = []
+                    choice.logprobs.extend(event.logprobs)
+            case ReasoningDelta():
+                self.choices[event.index].reasoning_parts.append(event.text)
+            case ToolCallBegin():
+                self.choices[event.index].calls.append(Call(event.name))
+            case ToolCallArguments():
+                self.choices[event.index].calls[event.call].parts.append(event.text)
+            case Finished():
+                choice = self.choices[event.index]
+                choice.reason, choice.stop_sequence = event.reason, event.stop_sequence
+            case Completed():
+                self.usage = event.usage
