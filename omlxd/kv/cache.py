@@ -15,6 +15,7 @@ from omlxd.kv import cuts
 from omlxd.kv.chain_keys import NO_EXTRA, BlockRef, ChainKeys
 from omlxd.kv.cold import ColdTier
 from omlxd.kv.counts import CacheCounts
+from omlxd.kv.disk_tails import DiskTails
 from omlxd.kv.entries import Entry
 from omlxd.kv.gone import Gone
 from omlxd.kv.hot import HotTier
@@ -39,6 +40,7 @@ class KvCache:
         self._tiers = Tiers(layout, index, hot, ColdTier(self._counts))
         self._gone = Gone()
         self._root = root_hash(namespace)
+        self._disk_tails = DiskTails()
 
     # ------------------------------------------------------------------ reuse
 
@@ -154,12 +156,15 @@ class KvCache:
         )
         if entry is not None:
             entry.from_disk = True
+            if entry.node.is_tail:
+                self._disk_tails.add(load.ref, key)
         return changes
 
     def load_failed(self, key: EntryKey, reason: str) -> None:
         """It could not be read and is taken for lost; the next match does without it."""
         self._tiers.cold.end_load(key)
         self._counts.load_failures[reason] += 1
+        self._disk_tails.forget(key)
         if self._tiers.cold.forget(key):
             self._gone.went(key, "on disk, unreadable")
 
@@ -171,6 +176,7 @@ class KvCache:
         if enabled == cold.enabled:
             return
         cold.enable(enabled)
+        self._disk_tails.clear()
         for entry in self._tiers.hot.entries.values():
             self._want_on_disk(entry)
 
@@ -180,6 +186,7 @@ class KvCache:
 
     def cold_gone(self, key: EntryKey) -> None:
         """It is no longer on disk."""
+        self._disk_tails.forget(key)
         if self._tiers.cold.forget(key):
             self._gone.went(key, "evicted")
 
@@ -199,6 +206,24 @@ class KvCache:
         entry = self._tiers.hot.entries.get(key)
         is_wanted = entry is not None and not entry.is_spent
         self._tiers.cold.write_failed(key, reason, is_wanted=is_wanted)
+        if not self._tiers.cold.is_coming(key):
+            self._disk_tails.forget(key)
+
+    def tails_left_behind(
+        self, tokens: Sequence[int], keys: ChainKeys, *, prompt_tokens: int
+    ) -> tuple[EntryKey, ...]:
+        """Files of earlier turns, to be removed now that a row has stored its prompt's end.
+
+        Those still on their way to the disk are named when a later end is stored.
+        """
+        cold, removed = self._tiers.cold, []
+        for key in self._disk_tails.left_behind(tokens, keys, before=prompt_tokens - 1):
+            cold.lose(key, "superseded")
+            if cold.forget(key):
+                removed.append(key)
+            if not cold.is_coming(key):
+                self._disk_tails.forget(key)
+        return tuple(removed)
 
     # ------------------------------------------------------------------ the whole
 
@@ -211,6 +236,7 @@ class KvCache:
         """Forget everything, on disk too, but what is pinned."""
         gone = self._tiers.hot.remove_unpinned()
         self._tiers.cold.forget_all()
+        self._disk_tails.clear()
         self._gone.clear()
         self._counts.evicted["cleared"] += len(gone)
         return Changes(evict=tuple(entry.key for entry in gone))
@@ -225,6 +251,7 @@ class KvCache:
     def check_integrity(self) -> None:
         """Assert all that has to hold between calls. Linear in what is cached."""
         check(self._tiers)
+        self._disk_tails.check_integrity()
 
     # ------------------------------------------------------------------ inside
 
@@ -274,21 +301,31 @@ class KvCache:
         cold = self._tiers.cold
         for entry in entries:
             self._counts.evicted[reason] += 1
-            cold.lose(entry.key, "evicted before it was written")
+            self._lose(entry.key, "evicted before it was written")
             if not cold.is_kept(entry.key) and not entry.node.is_tail:
                 self._gone.went(entry.key, "evicted")
         return tuple(entry.key for entry in entries)
 
     def _want_on_disk(self, entry: Entry) -> None:
-        if not entry.node.is_tail and not entry.is_spent:
-            self._tiers.cold.want(entry.key, entry.nbytes, entry.held)
+        """A state is too large to be written for the sake of a tail."""
+        node, cold = entry.node, self._tiers.cold
+        if entry.is_spent or not cold.enabled or (node.is_tail and self._tiers.layout.recurrent):
+            return
+        cold.want(entry.key, entry.nbytes, entry.held)
+        if node.is_tail:
+            self._disk_tails.add(node.ref, entry.key)
+
+    def _lose(self, key: EntryKey, reason: str) -> None:
+        self._tiers.cold.lose(key, reason)
+        if not self._tiers.cold.is_kept(key):
+            self._disk_tails.forget(key)
 
     def _thin(self, cut: Cut) -> None:
         """The conversation has come to the end of this cut: what is behind it may be spent."""
         path = path_of(self._tiers.index, cut.ref, cut.chain)
         for entry in superseded(path, self._tiers.layout):
             self._tiers.hot.spend(entry)
-            self._tiers.cold.lose(entry.key, "superseded")
+            self._lose(entry.key, "superseded")
 
 
 def _is_cut_off(cut: Cut) -> bool:

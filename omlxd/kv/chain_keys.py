@@ -71,6 +71,12 @@ class ChainKeys:
             key = self._names[index, kind] = entry_key(self.hashes[index], kind)
         return key
 
+    def tail(self, tokens: Sequence[int], index: int, stop: int) -> BlockHash:
+        """Hash of the tail with this number that ends at `stop`."""
+        return chain(
+            self.parent(index), tokens[index * self.block_tokens : stop], self.extra(index)
+        )
+
     def ref(self, tokens: Sequence[int], index: int, stop: int) -> BlockRef:
         """The block with this number, up to `stop`: a tail if that is not its end."""
         start = index * self.block_tokens

@@ -61,6 +61,10 @@ class ColdTier:
         """Whether it is, or is about to be, on disk."""
         return key in self._known or key in self._writing
 
+    def is_coming(self, key: EntryKey) -> bool:
+        """Whether it is to be written, or is being written."""
+        return key in self._dirty or key in self._writing
+
     # ------------------------------------------------------------------ what is there
 
     def enable(self, enabled: bool) -> None:

@@ -1,8 +1,8 @@
 """The longest prefix of a row's tokens that every kind of layer can go on from.
 
-Candidates are the full blocks on the row's path, and at every parent on it the children in RAM
-that share a prefix with what follows: tails, and blocks that diverge inside. A point p can be
-restored if there are, in RAM or on disk,
+Candidates are the full blocks on the row's path, at every parent on it the children in RAM that
+share a prefix with what follows (tails, and blocks that diverge inside), and at the path's end a
+tail on disk. A point p can be restored if there are, in RAM or on disk,
 
 - `kv` entries of all blocks of [0, p);
 - `window` entries that cover [p - (window - 1), p) without a hole;
@@ -14,7 +14,7 @@ deepest such p wins. If it takes entries from disk, all it takes has to fit into
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Literal, NamedTuple
@@ -23,7 +23,7 @@ from omlxd.kv.chain_keys import ChainKeys, pack
 from omlxd.kv.entries import Node
 from omlxd.kv.plans import RunBlock
 from omlxd.kv.tiers import Tiers
-from omlxd.kv.types import BlockHash, EntryKey, EntryKind
+from omlxd.kv.types import BlockHash, EntryKey, EntryKind, entry_key
 
 MOST_BRANCHES = 32  # children tried under one parent, those that share most first
 
@@ -116,29 +116,33 @@ class Search:
 
     def _full_block(self, number: int) -> Block:
         size = self.tiers.layout.block_tokens
-        block = self.keys.hashes[number]
+        names = {kind: self.keys.name(number, kind) for kind in self.tiers.layout.kinds}
+        return self._block(self.keys.hashes[number], number * size, size, names)
+
+    def _block(
+        self, block: BlockHash, start: int, tokens: int, names: Mapping[EntryKind, EntryKey]
+    ) -> Block:
+        """A block with what there is of it, in RAM if it can be had there."""
         node = self.tiers.index.get(block)
         found: dict[EntryKind, Found] = {}
-        for kind in self.tiers.layout.kinds:
+        for kind, name in names.items():
             if node is not None and kind in node.entries:
                 found[kind] = self._in_ram(node, kind)
-            elif self._reads_disk:
-                there = self._on_disk(self.keys.name(number, kind))
-                if there is not None:
-                    found[kind] = there
-        donor = node.donor if node is not None else None
-        return Block(block, number * size, size, found, donor)
+            elif self._reads_disk and (there := self._on_disk(name, of=tokens)) is not None:
+                found[kind] = there
+        return Block(block, start, tokens, found, node.donor if node is not None else None)
 
     def _in_ram(self, node: Node, kind: EntryKind) -> Found:
         entry = node.entries[kind]
         needs = 0 if self.tiers.hot.is_pinned(entry.key) else entry.nbytes
         return Found(entry.key, entry.held, "ram", needs, entry.from_disk)
 
-    def _on_disk(self, key: EntryKey) -> Found | None:
+    def _on_disk(self, key: EntryKey, *, of: int) -> Found | None:
+        """An entry of a block of so many tokens, if it is on disk."""
         there = self.tiers.cold.find(key)
         if there is None:
             return None
-        held = there.held if there.held is not None else self.tiers.layout.block_tokens
+        held = there.held if there.held is not None else of
         if key in self.tiers.cold.loading:
             return Found(key, held, "loading", 0, True)
         return Found(key, held, "disk", there.nbytes, True)
@@ -156,11 +160,33 @@ class Search:
         on_path = self.path[number] if number < len(self.path) else None
         if on_path is not None:
             yield on_path, on_path.tokens
+        tails = self._tails_on_disk() if number == len(self.path) else iter(())
+        tail = next(tails, None)
         for shared, node in self._branches(number, whole=self.tiers.layout.recurrent):
+            while tail is not None and tail.tokens >= shared:
+                yield tail, tail.tokens
+                tail = next(tails, None)
             if shared and (on_path is None or node.ref.block != on_path.block):
                 found = {kind: self._in_ram(node, kind) for kind in node.entries}
                 ref = node.ref
                 yield Block(ref.block, ref.start, ref.tokens, found, node.donor), shared
+        while tail is not None:
+            yield tail, tail.tokens
+            tail = next(tails, None)
+
+    def _tails_on_disk(self) -> Iterator[Block]:
+        """Tails that go on from the path's end, longest first. All lengths are tried."""
+        layout, number = self.tiers.layout, len(self.path)
+        if not self._reads_disk or layout.recurrent:
+            return
+        start = number * layout.block_tokens
+        longest = min(layout.block_tokens - 1, len(self.tokens) - start)
+        for length in range(longest, 0, -1):
+            hashed = self.keys.tail(self.tokens, number, start + length)
+            names = {kind: entry_key(hashed, kind) for kind in layout.kinds}
+            block = self._block(hashed, start, length, names)
+            if any(found.tier != "ram" for found in block.found.values()):
+                yield block
 
     def _branches(self, number: int, *, whole: bool = False) -> Iterator[tuple[int, Node]]:
         """Children in RAM of the parent of this place; if `whole`, those that share all they have.

@@ -92,6 +92,10 @@ class ColdFolder:
                     path.unlink()
             raise
 
+    def remove(self, key: EntryKey) -> None:
+        """The entry's file; raises OSError, but not if there is none."""
+        self._path(key).unlink(missing_ok=True)
+
     def touch(self, key: EntryKey, mtime_ns: int) -> None:
         """Set the time by which files are evicted; raises OSError."""
         os.utime(self._path(key), ns=(mtime_ns, mtime_ns), follow_symlinks=False)

@@ -34,12 +34,12 @@ _TOUCH_STEP_NS = 1000  # finer than any file system that forgets the order
 
 NO_KEY = EntryKey(b"")
 
-Op = Literal["write", "read", "touch", "probe"]
+Op = Literal["write", "read", "touch", "remove", "probe"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """One answer: to each write, read and probe; to a touch only where it failed."""
+    """One answer: to each write, read and probe; to others only where they failed."""
 
     op: Op
     key: EntryKey = NO_KEY  # of a probe: none
@@ -106,7 +106,7 @@ class ColdStore:
         self._changed = threading.Condition()  # guards all below
         self._min_free_bytes = min_free_bytes
         self._reads: deque[_Job] = deque()
-        self._writes: deque[_Job] = deque()  # touches too: each comes after the write it follows
+        self._writes: deque[_Job] = deque()  # and what has to come after the write it follows
         self._writing: list[_Job] = []
         self._queued_bytes = 0
         self._touched: dict[EntryKey, float] = {}
@@ -173,6 +173,12 @@ class ColdStore:
                     self._touched[key] = now
                     mtime_ns = base_ns + number * _TOUCH_STEP_NS
                     self._add(self._writes, _Job("touch", key, mtime_ns=mtime_ns))
+
+    def remove(self, keys: Sequence[EntryKey]) -> None:
+        """Their files are of no more use."""
+        with self._changed:
+            for key in keys:
+                self._add(self._writes, _Job("remove", key))
 
     def probe(self) -> None:
         """See whether a degraded store can write again; no answer where it is too early to ask."""
@@ -257,6 +263,13 @@ class ColdStore:
             return Done(op="touch", key=job.key, reason=write_reason(error), detail=str(error))
         return None
 
+    def _remove(self, job: _Job) -> Done | None:
+        try:
+            self._folder.remove(job.key)
+        except OSError as error:  # it is counted, and ages like any file
+            return Done(op="remove", key=job.key, reason=write_reason(error), detail=str(error))
+        return None
+
     def _write(self, job: _Job) -> Done:
         if job.op == "write" and job.piece is None:
             return Done(op="write", key=job.key, reason="queue full")
@@ -290,4 +303,5 @@ _WORK: dict[Op, Callable[[ColdStore, _Job], Done | None]] = {
     "write": ColdStore._write,
     "probe": ColdStore._write,
     "touch": ColdStore._touch,
+    "remove": ColdStore._remove,
 }

@@ -260,7 +260,14 @@ class CachedRow:
             full = [block for block in reversed(match.run) if block.tokens == size]
             cache.cold.touch([key for block in full for key in block.keys])
 
-    def store(self, read: Callable[[], RowCaches | None], *, at_point: bool, growing: bool) -> None:
+    def store(
+        self,
+        read: Callable[[], RowCaches | None],
+        *,
+        at_point: bool,
+        growing: bool,
+        upto: int | None = None,
+    ) -> None:
         cache = self._cache
         if cache.layout is None:
             return
@@ -268,14 +275,14 @@ class CachedRow:
         try:
             row = read()
             if row is not None and row.tokens:
-                self._store(row, at_point=at_point, growing=growing)
+                self._store(row, at_point, growing, len(row.tokens) if upto is None else upto)
         except Exception:
             cache.failed("store")
         cache.reporter.store_s += cache.clock() - began
 
-    def _store(self, row: RowCaches, *, at_point: bool, growing: bool) -> None:
+    def _store(self, row: RowCaches, at_point: bool, growing: bool, upto: int) -> None:
         cache, computed = self._cache, len(row.tokens)
-        missing = cache.core.missing(row.tokens, self.keys, computed=computed, at_point=at_point)
+        missing = cache.core.missing(row.tokens, self.keys, computed=upto, at_point=at_point)
         cuts = (cut for cut in missing if growing or cut.kind != "kv")
         while group := list(islice(cuts, CUT_AT_ONCE)):
             pieces = cache.pages.cut(row.caches, group, computed)
@@ -285,6 +292,9 @@ class CachedRow:
                 changes = cache.hot.put(cut, piece, request_id=self._request_id)
                 if cut.kind == "kv" and changes.refused == "no room":
                     return  # nor would there be for what hangs on it
+        if at_point and upto >= self._total - 1:
+            left = cache.core.tails_left_behind(row.tokens, self.keys, prompt_tokens=self._total)
+            cache.cold.remove(left)
         cache.cold.write_behind()
 
     def shared(self, other: RowPrefix) -> int:

@@ -121,6 +121,12 @@ class ColdShelf:
         if self._store is not None and self._is_on:
             self._store.touch(keys)
 
+    def remove(self, keys: Sequence[EntryKey]) -> None:
+        """Their files are of no more use."""
+        if self._store is not None and self._is_on and keys:
+            self._store.remove(keys)
+            self.changes += 1
+
     def close(self, deadline_s: float) -> Lost:
         """Write what there is to write, as far as the time goes."""
         if self._store is None:

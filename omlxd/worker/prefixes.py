@@ -46,11 +46,18 @@ class RowPrefix(Protocol):
         """Caches for what the last `seek` found ready, which was in this very pass."""
         ...
 
-    def store(self, read: Callable[[], RowCaches | None], *, at_point: bool, growing: bool) -> None:
+    def store(
+        self,
+        read: Callable[[], RowCaches | None],
+        *,
+        at_point: bool,
+        growing: bool,
+        upto: int | None = None,
+    ) -> None:
         """Take what is not there yet of the caches that `read` gives.
 
-        `at_point`: a later request may go on right here. `growing` False leaves out the layers
-        that keep every token: they can be cut later.
+        `at_point`: a later request may go on right there. `growing` False leaves out the layers
+        that keep every token: they can be cut later. `upto`: of so many tokens; None = of all.
         """
         ...
 

@@ -164,7 +164,7 @@ class Reuse:
     def _drew(self, row: _Row, layout: Layout, computed: int) -> None:
         is_first, row.has_drawn = not row.has_drawn, True
         if is_first and can_wait(layout):
-            self._store(row, at_point=True)
+            self._store(row, at_point=True, upto=row.total)
         elif decode_is_due(layout, computed):
             self._store(row, at_point=True, growing=False)
 
@@ -179,9 +179,11 @@ class Reuse:
             if (row := self._rows.get(key)) is not None:
                 self._seek(key, row)
 
-    def _store(self, row: _Row, *, at_point: bool, growing: bool = True) -> None:
+    def _store(
+        self, row: _Row, *, at_point: bool, growing: bool = True, upto: int | None = None
+    ) -> None:
         if row.read is not None and not row.is_broken:
-            row.prefix.store(row.read, at_point=at_point, growing=growing)
+            row.prefix.store(row.read, at_point=at_point, growing=growing, upto=upto)
 
     def _donor(self, row: _Row, restorable: int) -> tuple[RowKey | None, int]:
         """A row that prefills what this one begins with, and how far it is worth to have it."""

@@ -81,7 +81,14 @@ class FakeRow:
         point = self._deepest(self.cache.stored)
         return Restored([self.tokens[:point]] if point else None, PrefixMatch(ram=point))
 
-    def store(self, read: Callable[[], RowCaches | None], *, at_point: bool, growing: bool) -> None:
+    def store(
+        self,
+        read: Callable[[], RowCaches | None],
+        *,
+        at_point: bool,
+        growing: bool,
+        upto: int | None = None,
+    ) -> None:
         row = read()
         if row is not None and self.cache.layout is not None:
             assert row.caches == [row.tokens]

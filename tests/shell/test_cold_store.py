@@ -227,6 +227,15 @@ def test_a_touch_of_a_file_that_is_gone_says_so(cold: ColdRig) -> None:
     assert (done.key, done.reason) == (key(2), "absent")
 
 
+def test_a_file_is_removed_after_its_write(cold: ColdRig) -> None:
+    """In the order asked for; one that is not there is no failure."""
+    cold.store.write(key(1), piece())
+    cold.store.remove([key(1), key(2)])
+    cold.write(3)
+    assert [cold.path(number).exists() for number in (1, 2, 3)] == [False, False, True]
+    assert cold.count("remove") == 0
+
+
 def test_close_writes_what_is_queued(tmp_path: Path) -> None:
     """Unloading a model loses nothing that the disk can take in time."""
     rig = ColdRig(tmp_path / "namespace")

@@ -164,8 +164,8 @@ def test_turned_on_it_takes_what_is_in_ram() -> None:
     driver.store("abcdefghij")
     driver.cache.set_cold(True)
     driver.cache.cold_known([(driver.keys("abcd").name(0, "kv"), 50)])
-    assert driver.write_all() == ["kv efgh"]
-    assert driver.cache.stats().cold_entries == 2
+    assert driver.write_all() == ["kv efgh", "kv ij"]
+    assert driver.cache.stats().cold_entries == 3
 
 
 def test_turned_off_it_is_forgotten_and_ram_serves_on() -> None:

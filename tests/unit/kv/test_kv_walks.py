@@ -69,6 +69,17 @@ class Walk(RuleBasedStateMachine):
                     cut, weight(cut, held), request_id="r", now=self.now, held=held
                 )
                 self.apply(changes, cut.key, held or B)
+            if at_point:
+                for key in self.cache.tails_left_behind(tokens, keys, prompt_tokens=stop):
+                    self.leave_behind(key, tokens, stop - 1)
+
+    def leave_behind(self, key: EntryKey, tokens: list[int], stop: int) -> None:
+        """Only a tail on disk that this very row has come by may go."""
+        stored = self.what[key]
+        assert not stored.is_full
+        assert len(stored.path) < stop
+        assert list(stored.path) == tokens[: len(stored.path)]
+        del self.disk[key], self.believed[key]
 
     @rule(tokens=TOKENS, wait=st.booleans())
     def ask(self, tokens: list[int], wait: bool) -> None:
@@ -134,7 +145,7 @@ class Walk(RuleBasedStateMachine):
         assert len(set(keys)) == len(keys)
         for key in keys:
             assert key not in self.writing
-            assert self.what[key].is_full
+            assert self.what[key].is_full or not self.layout.recurrent
             self.writing[key] = self.ram[key]  # KeyError: asked to write what is not in RAM
         assert self.cache.stats().writing_bytes <= max_bytes or len(keys) <= (not busy)
 
@@ -186,11 +197,18 @@ class Walk(RuleBasedStateMachine):
         ram = {self.what[key]: held for key, held in self.ram.items()}
         disk = {} if hot_only else {self.what[key]: held for key, held in self.believed.items()}
         row = tuple(tokens)
+        end = len(row) // B * B
+        if self.layout.grows:
+            stops = range(B, len(row) + 1, B)
+            lost = (s - B for s in stops if Stored("kv", row[:s], s - B) not in {*ram, *disk})
+            end = next(lost, end)
         for point in range(len(tokens) - 1, 0, -1):
             start = (point - 1) // B * B
             for last in {each.path for each in (*ram, *disk) if each.start == start}:
-                # Of files nobody knows the tokens: they serve a row that has all of them.
-                own = disk if row[: len(last)] == last else {}
+                # Of files nobody knows the tokens: they serve a row that has all of them, tails
+                # where its path ends.
+                is_seen = len(last) % B == 0 or start == end
+                own = disk if row[: len(last)] == last and is_seen else {}
                 there = {each: held for each, held in disk.items() if each.start < start}
                 there |= own | ram
                 if last[:point] == row[:point] and self.serves(there, last, point):
