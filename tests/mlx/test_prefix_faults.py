@@ -127,7 +127,7 @@ def test_what_the_end_leaves_no_time_for_is_said(
     with Truth(model, **cold(tmp_path / "cold")) as truth:
         truth.ask("first", PROMPT)
     said = capfd.readouterr().err
-    assert "7 cache entries" in said
+    assert "8 cache entries" in said  # blocks and a tail
     assert "were not written" in said
     disk.freed.set()
 
