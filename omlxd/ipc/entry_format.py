@@ -79,13 +79,37 @@ class _Header(msgspec.Struct, rename={"facts": "__metadata__"}):
     facts: EntryFacts
 
 
+class Tensor(msgspec.Struct):
+    """One array: safetensors' name of its type, its shape, and where its bytes are in the file."""
+
+    dtype: str
+    shape: list[int]
+    data_offsets: tuple[int, int]  # in the payload
+
+
+def tensors(data: memoryview) -> dict[str, tuple[Tensor, memoryview]]:
+    """The arrays of a file that was `verified`, with their bytes; raises BadEntry."""
+    header_end = _header_end(data)
+    try:
+        named = msgspec.json.decode(data[_LENGTH_BYTES:header_end], type=dict[str, msgspec.Raw])
+        found = {
+            name: msgspec.json.decode(raw, type=Tensor)
+            for name, raw in named.items()
+            if name != "__metadata__"
+        }
+    except msgspec.DecodeError as error:
+        raise BadEntry("header", str(error)) from None
+    payload = data[header_end:]
+    return {name: (each, payload[slice(*each.data_offsets)]) for name, each in found.items()}
+
+
 def seal(data: memoryview) -> None:
     """Put the checksum into a whole file whose metadata has `NO_DIGEST` for it."""
     digits = _digits(bytes(data[: _header_end(data)]), NO_DIGEST)
     data[digits] = _digest(data, digits).encode()
 
 
-def verified(data: bytes, key: str, *, where: object) -> EntryFacts:
+def verified(data: bytes | memoryview, key: str, *, where: object) -> EntryFacts:
     """What a whole file says of itself, once all of it was found to be as it was written.
 
     `key` is the one its name gives, in hex; `where` names the file in messages. Raises BadEntry.
@@ -93,7 +117,7 @@ def verified(data: bytes, key: str, *, where: object) -> EntryFacts:
     header_end = _header_end(data)
     if len(data) < header_end:
         raise BadEntry("truncated", f"{where} ends in its header")
-    header = data[:header_end]
+    header = bytes(data[:header_end])
     try:
         facts = msgspec.json.decode(header[_LENGTH_BYTES:], type=_Header, strict=False).facts
         digits = _digits(header, facts.xxh3_128)

@@ -11,19 +11,20 @@ import contextlib
 import io
 import os
 import secrets
-from collections.abc import Callable
+import threading
 from pathlib import Path
 from typing import Any, cast
 
 import mlx.core as mx
 import msgspec
-import safetensors
 
 from omlxd.ipc.entry_format import (
     TEMPORARY_SUFFIX,
     BadEntry,
     EntryFacts,
+    Tensor,
     seal,
+    tensors,
     verified,
 )
 from omlxd.kv.types import EntryKey
@@ -44,7 +45,7 @@ _DTYPES = {
     "F32": mx.float32,
     "C64": mx.complex64,
 }
-_deserialize: Callable[[bytes], list[tuple[str, dict[str, Any]]]] = safetensors.deserialize
+_thread = threading.local()
 CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
@@ -69,7 +70,7 @@ def write_entry(path: Path, key: EntryKey, piece: Piece) -> int:
 def read_entry(path: Path, key: EntryKey) -> Piece:
     """The piece, evaluated in this thread, so that any other may use it; raises BadEntry only."""
     try:
-        data = path.read_bytes()
+        data = _read(path)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise BadEntry("absent", str(error)) from None
     except (OSError, MemoryError) as error:
@@ -78,28 +79,38 @@ def read_entry(path: Path, key: EntryKey) -> Piece:
     if facts.version != LAYOUT_VERSION:
         raise BadEntry("header", f"{path} has layout {facts.version}, not {LAYOUT_VERSION}")
     try:
-        arrays = {name: _array(tensor) for name, tensor in _deserialize(data)}
+        arrays = {name: _array(tensor, part) for name, (tensor, part) in tensors(data).items()}
         ordered = tuple(arrays[str(number)] for number in range(facts.arrays))
         mx.eval(ordered)
-    except (
-        safetensors.SafetensorError,
-        RuntimeError,
-        ValueError,
-        KeyError,
-        MemoryError,
-    ) as error:
+    except (RuntimeError, ValueError, KeyError, MemoryError) as error:
         raise BadEntry("header", f"{path}: {error!r}") from error
     return Piece(facts.kind, facts.tokens, ordered)
 
 
-def _array(tensor: dict[str, Any]) -> mx.array:
+def _read(path: Path) -> memoryview:
+    """The whole file, good until this thread's next read.
+
+    The buffer is used again: fresh memory costs more than the reading.
+    """
+    with path.open("rb", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        buffer: bytearray = getattr(_thread, "buffer", bytearray())
+        if len(buffer) < size:
+            buffer = _thread.buffer = bytearray(size)
+        data, done = memoryview(buffer)[:size], 0
+        while done < size and (count := file.readinto(data[done:])):
+            done += count
+        return data[:done]
+
+
+def _array(tensor: Tensor, data: memoryview) -> mx.array:
     """Not by mx.load, which has its stream's thread call Python.
 
     While that waits for the interpreter, mx.clear_cache in another thread holds it and waits for
     the stream: neither ever goes on.
     """
-    flat = mx.array(cast(Any, memoryview(tensor["data"])))  # it takes what its types do not tell
-    return flat.view(_DTYPES[tensor["dtype"]]).reshape(tensor["shape"])
+    flat = mx.array(cast(Any, data))  # it takes what its types do not tell
+    return flat.view(_DTYPES[tensor.dtype]).reshape(tensor.shape)
 
 
 def _serialised(key: EntryKey, piece: Piece) -> memoryview:
