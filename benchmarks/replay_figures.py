@@ -205,7 +205,7 @@ def _ms(seconds: float | None) -> str:
 
 def table(servers: Sequence[str], made: Sequence[Row], *, markdown: bool) -> str:
     """The rows as text in columns or as a Markdown table, with a last line feed."""
-    lines = [("", *servers, OURS, "bar", "")]
+    lines = [("", *servers, "figure", "bar", "")]
     for row in made:
         bar = row.bar
         shown = (str(bar), bar.limit_text, bar.verdict) if bar else ("", "", "")
