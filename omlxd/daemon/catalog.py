@@ -173,7 +173,6 @@ def live_settings(model: ModelSpec, spec: Spec) -> LiveSettings:
         max_context=model.max_context,
         max_output_tokens=model.max_output_tokens,
         context_scale_factor=model.context_scale_factor,
-        reasoning=model.reasoning,
         chat_template_kwargs=dict(model.chat_template_kwargs),
         sampling=Sampling(**model.sampling.model_dump(exclude_none=True)),
         cold_min_free_bytes=spec.cache.cold_min_free.of(0),

@@ -246,7 +246,6 @@ class LiveSettings(Struct, frozen=True, kw_only=True):
     max_context: int | None = None  # None = the model's own window
     max_output_tokens: int | None = None
     context_scale_factor: float = 1.0
-    reasoning: Literal["separate", "inline", "omit"] = "separate"
     chat_template_kwargs: dict[str, Any] = {}
     sampling: Sampling = Sampling()
     memory_share_bytes: int = 0  # weights + KV + caches; 0 = not decided yet
