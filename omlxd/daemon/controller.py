@@ -130,6 +130,7 @@ class Controller:
         return Observed(
             engines=dict(self.engines),
             base_bytes=self.base_bytes,
+            hot_bytes=self.cache.hot_bytes,
             spares=self.fleet.spares,
             stopping=self._stopping,
         )
@@ -347,6 +348,8 @@ class Controller:
                 engine = self._get(model)
                 self._put(model, events.on_footprint(engine, footprint_bytes=by_pid[pid]))
         self.base_bytes = base
+        taken = base + sum(engine.footprint_bytes for engine in self.engines.values())
+        self.grants.measured(self.desired, taken=taken, held=self.cache.hot_bytes)
         self.wake()
 
     # -------------------------------------------------------------- reads

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from omlxd.ipc.messages import LiveSettings
 from omlxd.reconcile.grants import Grant, grants
 from omlxd.reconcile.hot_shares import HotDivision, divide
+from omlxd.reconcile.pressure import squeeze
 from omlxd.reconcile.state import Desired, EngineObserved, ModelId
 
 
@@ -18,6 +19,7 @@ class GrantBook:
     def __init__(self) -> None:
         self._grants: Mapping[ModelId, Grant] = {}
         self._hot = HotDivision()
+        self._squeezed = 0  # bytes that memory above its limit costs the RAM for blocks
 
     def of(self, model: ModelId) -> Grant:
         return self._grants.get(model, Grant())
@@ -30,6 +32,16 @@ class GrantBook:
             memory_share_bytes=grant.memory_share_bytes,
             hot_bytes=grant.hot_bytes,
             cold=grant.cold,
+        )
+
+    def measured(self, desired: Desired, *, taken: int, held: int) -> None:
+        """All processes take so much, `held` of it for blocks; the next review goes by it."""
+        self._squeezed = squeeze(
+            self._squeezed,
+            taken=taken,
+            limit=desired.memory_limit_bytes,
+            budget=desired.hot_bytes,
+            held=held,
         )
 
     def review(
@@ -45,7 +57,12 @@ class GrantBook:
 
         `tokens`: prompt tokens so far of every engine of `held` that can reuse blocks.
         """
-        self._hot = divide(self._hot, budget_bytes=desired.hot_bytes, tokens=tokens, now=now)
+        self._hot = divide(
+            self._hot,
+            budget_bytes=max(0, desired.hot_bytes - self._squeezed),
+            tokens=tokens,
+            now=now,
+        )
         before = self._grants
         now_granted = grants(desired, held, before, hot=self._hot.shares, cold_dir=cold_dir)
         self._grants = now_granted

@@ -165,6 +165,7 @@ class _Ledger:
         engines = sorted(observed.engines.items())
         self.limit = desired.memory_limit_bytes
         self.base = observed.base_bytes
+        self.hot = observed.hot_bytes
         self.engines = observed.engines
         self.held = {m: engine.held_bytes for m, engine in engines if engine.held_bytes > 0}
         self.going = {m for m, engine in engines if engine.phase == "stopping"} | going
@@ -206,11 +207,13 @@ class _Ledger:
         }
 
     def relieve(self) -> list[ModelId]:
-        """Above the limit: the idle ones that go, least recently used first, until it fits."""
+        """Above the limit, by more than blocks take: the idle ones that go, least recently used
+        first, until it fits.
+        """
         idle = self.idle()
         gone = []
         for model in sorted(idle, key=lambda model: (idle[model].last_used, model)):
-            if self.shortfall(0) <= 0:
+            if self.shortfall(0) <= self.hot:
                 break
             self.going.add(model)
             gone.append(model)

@@ -95,6 +95,7 @@ class Observed:
 
     engines: Mapping[ModelId, EngineObserved] = field(default_factory=dict)
     base_bytes: int = 0  # daemon and spare workers
+    hot_bytes: int = 0  # of what engines hold: KV blocks, which go before an engine does
     spares: int = 0  # warm or warming workers without a model
     stopping: bool = False  # the daemon shuts down: nothing new
 

@@ -47,6 +47,21 @@ async def test_hot_bytes_follow_who_is_there(make: Make, monkeypatch: pytest.Mon
     assert [one["hot_bytes"] for one in heard["a"]] == [GIB, GIB // 2, GIB]
 
 
+async def test_above_the_memory_limit_blocks_make_room(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine is told at once, and again when there is room; it is not unloaded."""
+    engines = make(spec("m", pin=True), cache=report(hot_bytes=GIB), print_settings=True)
+    await engines.until_phase("ready", "m")
+    await engines.until(lambda: engines.controller.cache.hot_bytes == GIB)
+    (pid,) = engines.controller.fleet.pids()
+    for size, hot in ((7 * GIB + GIB // 4, 3 * GIB // 4), (5 * GIB, GIB)):
+        engines.controller.footprints_measured(GIB, {pid: size})
+        await engines.until(lambda hot=hot: engines.controller.grants.of("m").hot_bytes == hot)
+    heard = await told(engines, monkeypatch)
+    assert [one["hot_bytes"] for one in heard["m"]] == [GIB, 3 * GIB // 4, GIB]
+
+
 async def test_what_it_may_take_is_in_its_first_settings(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:

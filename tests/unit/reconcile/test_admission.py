@@ -295,6 +295,16 @@ def test_growth_above_the_limit_evicts_the_idle_oldest_first() -> None:
     )
 
 
+def test_blocks_go_before_an_engine_does() -> None:
+    """An excess that blocks can make up for evicts nobody; one beyond that does."""
+    wanted = desired(spec("A"), spec("B"), limit=100)
+    engines = {"A": _busy("A", 60), "B": _idle("B", 50)}
+    assert plan(wanted, observed(**engines, hot_bytes=10), NOW).actions == ()
+    assert plan(wanted, observed(**engines, hot_bytes=9), NOW).actions == (
+        StopEngine("B", "evicted"),
+    )
+
+
 def test_above_the_limit_with_nobody_idle_nothing_is_killed() -> None:
     """A stream is never cut for memory that is already taken; nothing new starts either."""
     wanted = desired(spec("A"), spec("B", estimate_bytes=1), limit=100)
