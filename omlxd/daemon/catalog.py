@@ -176,6 +176,7 @@ def live_settings(model: ModelSpec, spec: Spec) -> LiveSettings:
         chat_template_kwargs=dict(model.chat_template_kwargs),
         sampling=Sampling(**model.sampling.model_dump(exclude_none=True)),
         cold_min_free_bytes=spec.cache.cold_min_free.of(0),
+        log_prompts=spec.logging.prompts,
     )
 
 

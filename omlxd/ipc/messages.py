@@ -252,6 +252,7 @@ class LiveSettings(Struct, frozen=True, kw_only=True):
     hot_bytes: int = 0  # RAM this engine may keep KV blocks in; 0 = none
     cold: bool = False  # blocks may be written to and read from LoadSettings.cold_dir
     cold_min_free_bytes: int = 0  # nothing is written while the disk has less free than this
+    log_prompts: bool = False  # text of prompts may be told in logs and explanations
 
 
 class Load(Struct, frozen=True, tag=True):

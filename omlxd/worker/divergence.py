@@ -1,8 +1,10 @@
-"""In which message of a conversation a place in its prompt lies."""
+"""Where in a conversation a place in its prompt lies: in which message, and in what text."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+
+BEFORE, AFTER = 20, 60  # characters of an excerpt
 
 
 def message_at(contents: Sequence[str], prompt: str, at: int) -> int | None:
@@ -21,3 +23,8 @@ def message_at(contents: Sequence[str], prompt: str, at: int) -> int | None:
         if at < end:
             return index
     return None
+
+
+def excerpt(prompt: str, at: int) -> str:
+    """A little of the prompt on both sides of a place."""
+    return prompt[max(0, at - BEFORE) : at + AFTER]

@@ -72,7 +72,7 @@ class Reporter:
             },
             counts=_flat(counts)
             | {f"{what} failed": count for what, count in self._failures.items()}
-            | {"store_ms": round(self.store_s * 1000)},
+            | {"ms spent on storing": round(self.store_s * 1000)},
             degraded=self._cold.degraded,
         )
 

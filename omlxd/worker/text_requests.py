@@ -30,7 +30,7 @@ from omlxd.ipc.messages import (
 )
 from omlxd.worker.accept import AcceptedRequest
 from omlxd.worker.detokenize import Decoding
-from omlxd.worker.divergence import message_at
+from omlxd.worker.divergence import excerpt, message_at
 from omlxd.worker.ports import Engine, RowUsage, TokenOut
 from omlxd.worker.template import normalise
 from omlxd.worker.text_output import ChoiceOutput
@@ -221,7 +221,11 @@ class Requests:
         prompt = self._decoding.text(list(request.prompt))
         before = self._decoding.text(list(request.prompt[:at]))
         contents = [message["content"] for message in normalise(messages)]
-        return structs.replace(match, message_index=message_at(contents, prompt, len(before)))
+        return structs.replace(
+            match,
+            message_index=message_at(contents, prompt, len(before)),
+            excerpt=excerpt(prompt, len(before)) if self._live.log_prompts else "",
+        )
 
 
 def _failed(request_id: str, error: OmlxError) -> Failed:

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import structs
 
 from omlxd.errors import EngineFailed
 from omlxd.ipc.messages import (
@@ -187,9 +186,13 @@ def test_the_request_completes_when_its_last_choice_does(table: Table) -> None:
 
 
 @pytest.mark.parametrize(("word", "message"), [("three", 0), ("five", 2)])
-def test_where_a_prompt_parts_from_another_is_told_by_message(word: str, message: int) -> None:
-    """The engine knows the token, the client sent messages."""
+@pytest.mark.parametrize("log_prompts", [False, True])
+def test_where_a_prompt_parts_from_another_is_told_by_message(
+    word: str, message: int, log_prompts: bool
+) -> None:
+    """The engine knows the token, the client sent messages; text only if it may be logged."""
     table = Table()
+    table.requests.configure(LiveSettings(log_prompts=log_prompts))
     contents = ["one two three", "yes", "four five six"]
     roles = ["user", "assistant", "user"]
     messages = [{"role": r, "content": c} for r, c in zip(roles, contents, strict=True)]
@@ -205,7 +208,10 @@ def test_where_a_prompt_parts_from_another_is_told_by_message(word: str, message
     usage = RowUsage("r", 0, cached_ram=at, computed=len(prompt) - at, match=match)
     *_, last = table.requests.on_tokens([TokenOut("r", 0, END, "stop")], [usage])
     assert isinstance(last, Completed)
-    assert last.match == structs.replace(match, message_index=message)
+    assert last.match is not None
+    assert last.match.message_index == message
+    assert (word in last.match.excerpt) == log_prompts
+    assert bool(last.match.excerpt) == log_prompts
     assert (last.usage.cached_tokens, last.usage.ram) == (at, at)
 
 
