@@ -232,9 +232,7 @@ class LoadSettings(Struct, frozen=True, kw_only=True):
     max_memory_bytes: int | None = None
     block_tokens: int = 64
     cold_dir: str = ""  # folder of the cold tier, absolute; "" = none
-    fingerprint: str = (
-        ""  # of the model's files: other weights under the same name are another load
-    )
+    fingerprint: str = ""  # of the model's files: other weights under one name are another load
 
 
 class LiveSettings(Struct, frozen=True, kw_only=True):
