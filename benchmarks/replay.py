@@ -109,7 +109,7 @@ class Replay:
             self.run.disk_bytes = disk_bytes(home)
 
     def remember_memory(self, moment: str) -> None:
-        self.run.rss_bytes[moment] = self._server.rss_bytes()
+        self.run.memory_bytes[moment] = self._server.memory_bytes()
 
     def finish(self) -> Run:
         self.run.distinct_tokens = distinct_tokens(self._sequences)

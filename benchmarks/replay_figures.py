@@ -46,7 +46,7 @@ class Run:
     samples: list[Sample] = field(default_factory=list)
     ready_s: list[float] = field(default_factory=list)  # spawn to first answer, of each start
     stop_s: list[float] = field(default_factory=list)
-    rss_bytes: dict[str, int] = field(default_factory=dict)  # of the process tree, by when
+    memory_bytes: dict[str, int] = field(default_factory=dict)  # of the process tree, by when
     disk_bytes: int | None = None  # allocated, after the restart; None = not measured
     distinct_tokens: int = 0  # of all prompts and replies
 
@@ -174,13 +174,15 @@ def _after_restart(by_server: Mapping[str, Sequence[Run]]) -> Iterable[Row]:
 
 def _memory(by_server: Mapping[str, Sequence[Run]]) -> Iterable[Row]:
     moments = dict.fromkeys(
-        moment for runs in by_server.values() for r in runs for moment in r.rss_bytes
+        moment for runs in by_server.values() for r in runs for moment in r.memory_bytes
     )
     for moment in moments:
         medians = {
-            server: statistics.median(r.rss_bytes[moment] for r in runs if moment in r.rss_bytes)
+            server: statistics.median(
+                r.memory_bytes[moment] for r in runs if moment in r.memory_bytes
+            )
             for server, runs in by_server.items()
-            if any(moment in r.rss_bytes for r in runs)
+            if any(moment in r.memory_bytes for r in runs)
         }
         ours, peer = medians.get(OURS), medians.get(PEER)
         bar = Bar((ours - peer) / MB, "MB", 100) if ours and peer else None

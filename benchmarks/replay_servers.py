@@ -21,6 +21,7 @@ from typing import Any
 
 import psutil
 
+from omlxd.daemon.memory import footprint
 from omlxd.daemon.worker_environment import worker_environment
 
 START_TIMEOUT_S = 300.0
@@ -171,15 +172,9 @@ class Server:
             raise SystemExit(f"{message}; {len(left)} of its processes were killed")
         return time.perf_counter() - began
 
-    def rss_bytes(self) -> int:
-        """Resident memory of the tree; pages that processes share count in each."""
-        total = 0
-        for process in self._tree():
-            try:
-                total += process.memory_info().rss
-            except psutil.NoSuchProcess:
-                continue
-        return total
+    def memory_bytes(self) -> int:
+        """What the tree takes, as `omlxctl status` counts it: shared pages count once."""
+        return sum(footprint(process.pid for process in self._tree()).values())
 
     def _tree(self) -> list[psutil.Process]:
         assert self._process is not None

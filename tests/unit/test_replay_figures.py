@@ -112,8 +112,8 @@ def test_after_a_restart_omlxd_is_held_against_itself() -> None:
 def test_memory_and_disk() -> None:
     """Memory is a difference to the peer; disk a ratio to the KV of distinct tokens."""
     runs = [
-        Run("omlxd", rss_bytes={"at rest": 900 * MB}, disk_bytes=220, distinct_tokens=10),
-        Run("mlx_lm", rss_bytes={"at rest": 700 * MB}),
+        Run("omlxd", memory_bytes={"at rest": 900 * MB}, disk_bytes=220, distinct_tokens=10),
+        Run("mlx_lm", memory_bytes={"at rest": 700 * MB}),
     ]
     made = rows(runs, 20)
     assert _row(made, "memory").bar == Bar(200.0, "MB", 100)
@@ -123,7 +123,7 @@ def test_memory_and_disk() -> None:
 
 def test_one_server_has_figures_but_no_ratio_to_a_peer() -> None:
     """A run of omlxd alone prints what it measured and passes no verdict against nobody."""
-    run = Run("omlxd", [_sample("agent", "warm", 1.0)], rss_bytes={"at rest": MB})
+    run = Run("omlxd", [_sample("agent", "warm", 1.0)], memory_bytes={"at rest": MB})
     text = table(["omlxd"], rows([run], None), markdown=False)
     assert "1,000 ms" in text
     assert not [line for line in text.splitlines()[1:] if line.endswith(("ok", "over"))]
