@@ -117,7 +117,9 @@ class Server:
     ) -> None:
         if error is not None:
             lines = self._log.read_text(errors="replace").splitlines() if self._log.exists() else []
-            print(f"last lines of {self.program.name}:", *lines[-LOG_LINES:], sep="\n  ")
+            if lines:
+                told = (f"last lines of {self.program.name}:", *lines[-LOG_LINES:])
+                print(*told, sep="\n  ", file=sys.stderr)
         if self._process is not None:
             self.stop(kill=error is not None)
 
