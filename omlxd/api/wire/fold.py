@@ -19,6 +19,20 @@ from omlxd.ipc.messages import (
 
 
 @dataclass(slots=True)
+class Text:
+    parts: list[str] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        return "".join(self.parts)
+
+
+@dataclass(slots=True)
+class Reasoning(Text):
+    """What the model thought."""
+
+
+@dataclass(slots=True)
 class Call:
     """One tool call; `arguments` is JSON text."""
 
@@ -30,24 +44,39 @@ class Call:
         return "".join(self.parts)
 
 
+Block = Text | Reasoning | Call
+
+
 @dataclass(slots=True)
 class Choice:
-    """One choice as it grows."""
+    """One choice as it grows. `blocks` has its parts in the order in which they came."""
 
-    parts: list[str] = field(default_factory=list)
-    reasoning_parts: list[str] = field(default_factory=list)
-    calls: list[Call] = field(default_factory=list)
+    blocks: list[Block] = field(default_factory=list)
     logprobs: list[TokenLogprob] | None = None
     reason: FinishReason | None = None
     stop_sequence: str | None = None
 
     @property
     def text(self) -> str:
-        return "".join(self.parts)
+        return "".join(block.text for block in self.blocks if type(block) is Text)
 
     @property
     def reasoning(self) -> str:
-        return "".join(self.reasoning_parts)
+        return "".join(block.text for block in self.blocks if isinstance(block, Reasoning))
+
+    @property
+    def calls(self) -> list[Call]:
+        return [block for block in self.blocks if isinstance(block, Call)]
+
+    def say(self, kind: type[Text], text: str) -> None:
+        """Goes on with the last block if it is of this kind."""
+        if not text:
+            return
+        last = self.blocks[-1] if self.blocks else None
+        if isinstance(last, Call) or type(last) is not kind:
+            last = kind()
+            self.blocks.append(last)
+        last.parts.append(text)
 
 
 class Fold:
@@ -61,15 +90,15 @@ class Fold:
         match event:
             case Delta():
                 choice = self.choices[event.index]
-                choice.parts.append(event.text)
+                choice.say(Text, event.text)
                 if event.logprobs is not None:
                     if choice.logprobs is None:
                         choice.logprobs = []
                     choice.logprobs.extend(event.logprobs)
             case ReasoningDelta():
-                self.choices[event.index].reasoning_parts.append(event.text)
+                self.choices[event.index].say(Reasoning, event.text)
             case ToolCallBegin():
-                self.choices[event.index].calls.append(Call(event.name))
+                self.choices[event.index].blocks.append(Call(event.name))
             case ToolCallArguments():
                 self.choices[event.index].calls[event.call].parts.append(event.text)
             case Finished():

@@ -1,0 +1,49 @@
+"""The events of a job put together."""
+
+from __future__ import annotations
+
+from omlxd.api.wire.fold import Call, Choice, Fold, Reasoning, Text
+from omlxd.ipc.messages import (
+    Delta,
+    Event,
+    Finished,
+    ReasoningDelta,
+    ToolCallArguments,
+    ToolCallBegin,
+    ToolCallEnd,
+)
+
+
+def folded(*events: Event) -> Choice:
+    fold = Fold(1)
+    for event in events:
+        fold.add(event)
+    return fold.choices[0]
+
+
+def test_blocks_keep_the_order_of_events() -> None:
+    """Text before a call and text after it are two blocks; pieces of one are joined."""
+    choice = folded(
+        ReasoningDelta("r", 0, "hm"),
+        ReasoningDelta("r", 0, "m"),
+        Delta("r", 0, "one"),
+        ToolCallBegin("r", 0, 0, "ls"),
+        ToolCallArguments("r", 0, 0, '{"a"'),
+        ToolCallArguments("r", 0, 0, ":1}"),
+        ToolCallEnd("r", 0, 0),
+        Delta("r", 0, "two"),
+        Finished("r", 0, "tool_calls"),
+    )
+    assert choice.blocks == [
+        Reasoning(["hm", "m"]),
+        Text(["one"]),
+        Call("ls", ['{"a"', ":1}"]),
+        Text(["two"]),
+    ]
+    assert (choice.text, choice.reasoning) == ("onetwo", "hmm")
+    assert [(call.name, call.arguments) for call in choice.calls] == [("ls", '{"a":1}')]
+
+
+def test_an_empty_delta_begins_no_block() -> None:
+    """It may only carry log-probabilities."""
+    assert folded(Delta("r", 0, "")).blocks == []
