@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from omlxd.api.ports import ServedModel
+from omlxd.api.wire.media import Omissions
 from omlxd.errors import RequestInvalid
 
 _ROLES = {
@@ -28,8 +29,11 @@ class Conversation:
     """The messages of one request while they are normalised; counts what a model cannot see."""
 
     def __init__(self, model: ServedModel) -> None:
-        self._model = model
-        self.media_omitted = 0
+        self._omissions = Omissions(model)
+
+    @property
+    def media_omitted(self) -> int:
+        return self._omissions.count
 
     def normalise(self, messages: Any) -> list[dict[str, Any]]:
         """`messages` of a body → role, content (string) and what a template may want."""
@@ -80,18 +84,9 @@ class Conversation:
             return text
         if kind in ("text", "input_text", "output_text", "refusal"):
             raise RequestInvalid(f"{where}.text: send a string.", param=f"{where}.text")
-        return self._omitted(kind, where)
-
-    def _omitted(self, kind: str, where: str) -> str:
         if kind in _PICTURES:
-            if self._model.kind != "llm":
-                raise RequestInvalid(
-                    f"{where}: pictures are not in this version; send text.", param=where
-                )
-            self.media_omitted += 1
-            return f"[image omitted: {self._model.id} has no vision]"
-        self.media_omitted += 1
-        return f"[{kind} omitted: {self._model.id} cannot read it]"
+            return self._omissions.picture(where)
+        return self._omissions.other(kind)
 
 
 def continues(message: Any) -> bool:
