@@ -19,7 +19,6 @@ from starlette.types import Receive, Scope, Send
 from omlxd.api.body import ClientGone
 from omlxd.api.meter import Meter
 from omlxd.api.respond import REQUEST_ID, RawHeaders, send_body, send_error
-from omlxd.api.wire import sse
 from omlxd.api.wire.dialect import Job
 from omlxd.api.wire.fold import Fold
 from omlxd.errors import EngineFailed, OmlxError
@@ -165,4 +164,4 @@ class Reply:
             if wait > 0:
                 await self._clock.sleep(min(wait, self._pace.keep_alive_s))
             else:
-                await self._write(sse.KEEP_ALIVE)
+                await self._write(self._job.keep_alive)

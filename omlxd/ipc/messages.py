@@ -79,6 +79,7 @@ class GenerateRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     prompt: str | list[int] | None = None  # raw text or token ids (completions)
     echo: bool = False
     tools: list[dict[str, Any]] = []
+    deferred_tools: list[dict[str, Any]] = []  # may be called; the conversation introduces them
     tool_choice: ToolChoice = ToolChoice()
     constraint: Constraint | None = None
     thinking: Thinking = Thinking()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from omlxd.api.ports import ServedModel
+from omlxd.api.wire import sse
 from omlxd.api.wire.fold import Fold
 from omlxd.errors import OmlxError, RequestInvalid
 from omlxd.ipc.messages import Event, GenerateRequest
@@ -48,6 +49,7 @@ class Job:
     stream: bool
     renderer: Renderer
     media_omitted: int = 0
+    keep_alive: bytes = sse.KEEP_ALIVE  # a frame that says nothing, for a stream that waits
 
 
 class Parse(Protocol):

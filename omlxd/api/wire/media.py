@@ -1,4 +1,4 @@
-"""What a request holds that its model cannot read: a note stands in its place, and it is counted."""
+"""What a request holds that its model cannot read: a note takes its place, and it is counted."""
 
 from __future__ import annotations
 
