@@ -31,7 +31,7 @@ class CacheStats(Struct, frozen=True, kw_only=True):
 
     api_version: int = API_VERSION
     hot_bytes: int
-    hot_limit_bytes: int  # of all engines together
+    hot_limit_bytes: int  # of all engines together; below cache.hot while memory is short
     cold_bytes: int  # on disk
     cold_limit_bytes: int  # 0 = the tier is off
     cold_min_free_bytes: int

@@ -48,9 +48,10 @@ class CacheService:
         condition = cold_tier(cold.view, controller.cache.degraded)
         settings = cold.settings
         reports = sorted(controller.cache.reports.items())
+        hot_limit, hot_room = controller.desired.hot_bytes, controller.grants.pressure.room_bytes
         return CacheStats(
             hot_bytes=controller.cache.hot_bytes,
-            hot_limit_bytes=controller.desired.hot_bytes,
+            hot_limit_bytes=hot_limit if hot_room is None else min(hot_limit, hot_room),
             cold_bytes=cold.held_bytes,
             cold_limit_bytes=settings.budget_bytes if settings else 0,
             cold_min_free_bytes=settings.min_free_bytes if settings else 0,

@@ -130,7 +130,8 @@ class Controller:
         return Observed(
             engines=dict(self.engines),
             base_bytes=self.base_bytes,
-            hot_bytes=self.cache.hot_bytes,
+            hot_bytes=self.grants.pressure.yields_bytes,
+            hot_room_bytes=self.grants.pressure.room_bytes,
             spares=self.fleet.spares,
             stopping=self._stopping,
         )
@@ -218,7 +219,10 @@ class Controller:
             before = self.desired.engines.get(model)
             if spec.preload and before is not None and not before.preload:
                 self._put(model, events.on_preload_asked(self._get(model)))
+        is_other_limit = desired.memory_limit_bytes != self.desired.memory_limit_bytes
         self.desired = desired
+        if is_other_limit:
+            self._weigh()
         self.wake()
 
     def load(self, model: ModelId) -> None:
@@ -348,9 +352,15 @@ class Controller:
                 engine = self._get(model)
                 self._put(model, events.on_footprint(engine, footprint_bytes=by_pid[pid]))
         self.base_bytes = base
-        taken = base + sum(engine.footprint_bytes for engine in self.engines.values())
-        self.grants.measured(self.desired, taken=taken, held=self.cache.hot_bytes)
+        self._weigh()
         self.wake()
+
+    def _weigh(self) -> None:
+        """How much RAM blocks may take, by what was measured last."""
+        taken = self.base_bytes + sum(engine.footprint_bytes for engine in self.engines.values())
+        self.grants.measured(
+            self.desired, taken=taken, held=self.cache.hot_bytes, now=self._clock()
+        )
 
     # -------------------------------------------------------------- reads
 

@@ -1,4 +1,4 @@
-"""Looks after the worker processes, often while something runs and seldom at rest.
+"""Looks after the worker processes: often while something runs or memory is short, else seldom.
 
 Measures what the process tree takes, and lets the watchdog look for a worker that hangs.
 """
@@ -26,4 +26,5 @@ async def probe_workers(controller: Controller, watchdog: Watchdog) -> None:
         controller.footprints_measured(sizes.pop(own, 0), sizes)
         watchdog.look(time.monotonic())
         is_busy = any(engine.is_busy for engine in controller.engines.values())
-        await asyncio.sleep(BUSY_S if is_busy else IDLE_S)
+        is_short = controller.grants.pressure.room_bytes is not None
+        await asyncio.sleep(BUSY_S if is_busy or is_short else IDLE_S)

@@ -166,10 +166,14 @@ def _memory_pressure(desired: Desired, observed: Observed, plan: Plan) -> Condit
     held = observed.base_bytes + sum(e.held_bytes for e in observed.engines.values())
     limit = desired.memory_limit_bytes
     message = f"{format_size(held)} of {format_size(limit)}"
+    if observed.hot_room_bytes is not None:
+        message += f"; KV blocks of all engines may take {format_size(observed.hot_room_bytes)}"
     if held > limit:
         return Condition("MemoryPressure", "True", "AboveLimit", message)
     waiting = plan.waits.keys() - {m for m, e in observed.engines.items() if e.phase != "absent"}
     if waiting:
         names = ", ".join(sorted(waiting))
         return Condition("MemoryPressure", "True", "ModelsWaitForRoom", f"{message}; {names}")
+    if observed.hot_room_bytes is not None:
+        return Condition("MemoryPressure", "True", "HotShrunk", message)
     return Condition("MemoryPressure", "False", "WithinLimit", message)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from omlxd.reconcile.shares import shares
 from omlxd.reconcile.state import Desired, EngineObserved, ModelId
@@ -45,4 +45,17 @@ def grants(
             hot_bytes=min(wanted, room),
             cold=load is not None and load.cold_dir == cold_dir != "",
         )
+    return found
+
+
+def tightened(granted: Mapping[ModelId, Grant], room: int) -> dict[ModelId, Grant]:
+    """`granted` with at most `room` bytes for all blocks; nobody may take what these lose."""
+    total = sum(grant.hot_bytes for grant in granted.values())
+    if total <= room:
+        return dict(granted)
+    found = {}
+    for model, grant in granted.items():
+        hot = grant.hot_bytes * room // total
+        share = grant.memory_share_bytes - (grant.hot_bytes - hot)
+        found[model] = replace(grant, hot_bytes=hot, memory_share_bytes=share)
     return found

@@ -95,7 +95,8 @@ class Observed:
 
     engines: Mapping[ModelId, EngineObserved] = field(default_factory=dict)
     base_bytes: int = 0  # daemon and spare workers
-    hot_bytes: int = 0  # of what engines hold: KV blocks, which go before an engine does
+    hot_bytes: int = 0  # of what engines hold: KV blocks that can go before an engine does
+    hot_room_bytes: int | None = None  # all they may take while memory is short; None = no bound
     spares: int = 0  # warm or warming workers without a model
     stopping: bool = False  # the daemon shuts down: nothing new
 

@@ -176,6 +176,37 @@ def test_the_budget_is_kept(served: Served, models: Path) -> None:
     assert evicted[0]["reason"] == "budget"
 
 
+def test_blocks_make_room_when_memory_is_short(served: Served, models: Path) -> None:
+    """Above the limit RAM for blocks shrinks, the model stays; with room again it is used again."""
+
+    def save(memory: str) -> None:
+        pinned = f"{CACHE}[models.{MODEL}]\npin = true\n[memory]\n{memory}\n"
+        served.daemon.save(text(models, pinned, port=served.port))
+
+    def pressure(seen: Status) -> tuple[str, str]:
+        found = next(c for c in seen["conditions"] if c["type"] == "MemoryPressure")
+        return found["status"], found["reason"]
+
+    save("")
+    served.ask(LONG)
+    served.until_cache(lambda found: found["hot_bytes"] > 0)
+    taken = served.daemon.status()["memory"]["footprint_bytes"]
+    save(f"max_process_memory = {taken * 9 // 10}")
+    served.daemon.until(lambda s: pressure(s) == ("True", "AboveLimit"), "above the limit")
+    found = served.until_cache(lambda found: found["hot_bytes"] == 0)
+    assert (found["hot_limit_bytes"], found["engines"][0]["hot_limit_bytes"]) == (0, 0)
+    assert served.ask(LONG)[1] == 0
+    save("")
+    served.daemon.until(lambda s: pressure(s)[0] == "False", "room again")
+    served.ask(LONG)
+    assert served.ask(LONG)[1] > 0
+    pids = [line["pid"] for line in served.daemon.log("worker_exit")]
+    evicted = [line for line in served.daemon.log("cache_evict") if line["tier"] == "hot"]
+    assert (pids, evicted[0]["reason"]) == ([], "budget")
+    told = [c for c in served.daemon.log("condition") if c["condition"] == "MemoryPressure"]
+    assert [c["status"] for c in told] == ["True", "False"]
+
+
 def test_off_and_on_again(served: Served, models: Path) -> None:
     """cache.cold = "0" is live: nothing is written, nothing removed, no engine is replaced."""
     served.ask(LONG)

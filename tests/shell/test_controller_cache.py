@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from omlxd.errors import WorkerDied
-from omlxd.ipc.messages import PrefixMatch
+from omlxd.ipc.messages import CacheReport, PrefixMatch
+from omlxd.reconcile.pressure import PATIENCE_S
 from tests.support.cold import namespace
 from tests.support.engines import MIB, Engines, request, spec, told
 
@@ -50,16 +51,48 @@ async def test_hot_bytes_follow_who_is_there(make: Make, monkeypatch: pytest.Mon
 async def test_above_the_memory_limit_blocks_make_room(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The engine is told at once, and again when there is room; it is not unloaded."""
-    engines = make(spec("m", pin=True), cache=report(hot_bytes=GIB), print_settings=True)
+    """The idle engine is told at once, and again when there is room; it is not unloaded."""
+    engines = make(spec("m"), cache=report(hot_bytes=GIB), print_settings=True)
+    engines.controller.load("m")
     await engines.until_phase("ready", "m")
     await engines.until(lambda: engines.controller.cache.hot_bytes == GIB)
     (pid,) = engines.controller.fleet.pids()
     for size, hot in ((7 * GIB + GIB // 4, 3 * GIB // 4), (5 * GIB, GIB)):
         engines.controller.footprints_measured(GIB, {pid: size})
         await engines.until(lambda hot=hot: engines.controller.grants.of("m").hot_bytes == hot)
+        assert engines.pid() == pid
     heard = await told(engines, monkeypatch)
     assert [one["hot_bytes"] for one in heard["m"]] == [GIB, 3 * GIB // 4, GIB]
+    assert len({one["memory_share_bytes"] - one["hot_bytes"] for one in heard["m"]}) == 1
+
+
+async def test_blocks_that_stay_above_the_limit_cost_the_engine(make: Make) -> None:
+    """A worker that never lets go of its blocks is unloaded in the end, if it is idle."""
+    engines = make(spec("m"), cache=report(hot_bytes=GIB))
+    engines.controller.load("m")
+    await engines.until_phase("ready", "m")
+    await engines.until(lambda: engines.controller.cache.hot_bytes == GIB)
+    (pid,) = engines.controller.fleet.pids()
+    for _ in range(2):
+        assert engines.engine("m").phase == "ready"
+        engines.controller.footprints_measured(GIB, {pid: 7 * GIB + GIB // 4})
+        engines.turn_clock(PATIENCE_S)
+    await engines.until_phase("absent", "m")
+    assert engines.reasons() == ["Loaded", "EvictedForMemory"]
+
+
+async def test_what_was_measured_before_blocks_went_evicts_nobody(make: Make) -> None:
+    """Blocks that are gone are still in the last measurement of memory: the next one counts."""
+    engines = make(spec("m"), cache=report(hot_bytes=GIB // 4))
+    engines.controller.load("m")
+    await engines.until_phase("ready", "m")
+    await engines.until(lambda: engines.controller.cache.hot_bytes == GIB // 4)
+    (pid,) = engines.controller.fleet.pids()
+    engines.controller.footprints_measured(GIB, {pid: 7 * GIB + GIB // 4})
+    engines.controller.cache.heard("m", CacheReport(**report()))
+    engines.controller.reconcile()
+    assert engines.controller.cache.hot_bytes == 0
+    assert engines.engine("m").phase == "ready"
 
 
 async def test_what_it_may_take_is_in_its_first_settings(

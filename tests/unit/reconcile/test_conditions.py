@@ -141,13 +141,21 @@ def test_reconciled_means_nothing_is_left_to_do(
 
 
 def test_memory_pressure_shows_the_sum() -> None:
-    """Above the limit, waiting for room, or neither: with the figures."""
+    """Above the limit, waiting for room, blocks cut short, or none of it: with the figures."""
     busy = engine("ready", footprint_bytes=60, in_flight=1)
     waits = engine("absent", waiting=1)
     wanted = desired(spec("A"), spec("B", estimate_bytes=60))
     cases = [
         (observed(A=busy), ("False", "WithinLimit", "60B of 100B")),
         (observed(A=busy, base_bytes=41), ("True", "AboveLimit", "101B of 100B")),
+        (
+            observed(A=busy, hot_room_bytes=7),
+            ("True", "HotShrunk", "60B of 100B; KV blocks of all engines may take 7B"),
+        ),
+        (
+            observed(A=busy, base_bytes=41, hot_room_bytes=7),
+            ("True", "AboveLimit", "101B of 100B; KV blocks of all engines may take 7B"),
+        ),
         (observed(A=busy, B=waits), ("True", "ModelsWaitForRoom", "60B of 100B; B")),
     ]
     for seen, expected in cases:

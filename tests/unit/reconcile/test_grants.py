@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from omlxd.reconcile.grants import Grant, grants
+from omlxd.reconcile.grants import Grant, grants, tightened
 from omlxd.reconcile.hot_shares import HotDivision, divide
 from tests.unit.reconcile.build import desired, engine, load_of, spec
 
@@ -40,6 +40,20 @@ def test_who_leaves_does_not_grow() -> None:
     shrunk = grants(desired(), held, before, hot={"A": 5}, cold_dir="")
     assert (grown["A"].hot_bytes, shrunk["A"].hot_bytes) == (15, 5)
     assert grown["A"].memory_share_bytes == 40
+
+
+def test_blocks_that_make_room_make_it_for_nobody() -> None:
+    """Each engine loses in proportion, of its share too: running requests do not fill the gap."""
+    granted = {
+        "A": Grant(memory_share_bytes=60, hot_bytes=30, cold=True),
+        "B": Grant(memory_share_bytes=40, hot_bytes=10),
+    }
+    assert tightened(granted, 20) == {
+        "A": Grant(memory_share_bytes=45, hot_bytes=15, cold=True),
+        "B": Grant(memory_share_bytes=35, hot_bytes=5),
+    }
+    assert tightened(granted, 40) == granted
+    assert tightened({}, 0) == {}
 
 
 def test_the_cold_tier_is_for_workers_of_the_folder_in_use() -> None:
