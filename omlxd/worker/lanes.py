@@ -108,5 +108,5 @@ class Device(Protocol):
         ...
 
     def release(self) -> None:
-        """Give back what is kept for reuse; called at rest."""
+        """Give back what is kept for reuse; called at rest, and when blocks went."""
         ...

@@ -137,13 +137,20 @@ class EngineLoop:
                 self._forget(request_id, index)
             case Configure(live):
                 self._scheduler.configure(self._bounds(live))
-                self._prefixes.configure(live)
+                self._freeing(lambda: self._prefixes.configure(live))
             case CacheCommand():
-                self._prefixes.command(command)
+                self._freeing(lambda: self._prefixes.command(command))
             case Later(act):
                 act()
                 self._reuse.release_arrived()
         return True
+
+    def _freeing(self, act: Callable[[], None]) -> None:
+        """Blocks that go make room for other processes too, and not only at the next rest."""
+        held, _ = self._device.memory()
+        act()
+        if self._device.memory()[0] < held:
+            self._device.release()
 
     def _submit(self, rows: Sequence[RowJob]) -> None:
         request_id = rows[0].request_id

@@ -96,10 +96,11 @@ class FakeDevice:
     """Implements `omlxd.worker.lanes.Device`."""
 
     def __init__(self) -> None:
+        self.active_bytes = 1000
         self.releases = 0
 
     def memory(self) -> tuple[int, int]:
-        return 1000, 10
+        return self.active_bytes, 10
 
     def release(self) -> None:
         self.releases += 1

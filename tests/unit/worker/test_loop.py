@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from omlxd.errors import EngineFailed, MemoryExceeded, RequestInvalid
-from omlxd.ipc.messages import LiveSettings
+from omlxd.ipc.messages import CacheCommand, LiveSettings
 from omlxd.worker.commands import Cancel, Configure, Stop
 from omlxd.worker.loop import REST_AFTER_S, EngineBroken
 from omlxd.worker.ports import ResolvedSampling, RowUsage
@@ -17,6 +17,7 @@ from tests.fakes.fake_lane import (
     VOCABULARY,
     expected,
 )
+from tests.fakes.fake_prefixes import FakePrefixes
 from tests.support.loop_rig import LoopRig
 
 LIVE = LiveSettings()
@@ -270,6 +271,29 @@ def test_memory_is_given_back_a_moment_after_the_last_request() -> None:
     rig.loop.run()
     assert rig.device.releases == 1
     assert [each.running for each in rig.stats] == [0, 0, 0]  # at the start, the end, and after
+
+
+@pytest.mark.parametrize(
+    ("command", "freed", "releases"),
+    [(Configure(LIVE), 400, 1), (Configure(LIVE), 0, 0), (CacheCommand(1, "clear"), 400, 1)],
+)
+def test_memory_of_blocks_that_went_is_given_back(
+    command: Configure | CacheCommand, freed: int, releases: int
+) -> None:
+    """Between two steps, where other processes are short of it and no rest may come for long."""
+
+    class Shrinking(FakePrefixes):
+        def configure(self, live: LiveSettings) -> None:
+            rig.device.active_bytes -= freed
+
+        def command(self, command: CacheCommand) -> None:
+            rig.device.active_bytes -= freed
+
+    rig = LoopRig(prefixes=Shrinking())
+    rig.submit("a", [1], max_tokens=30)
+    rig.on_step = lambda: rig.inbox.put(command) if len(rig.steps) == 5 else None
+    rig.run(ends=1)
+    assert rig.device.releases == releases
 
 
 def test_new_settings_take_effect_between_two_steps() -> None:
