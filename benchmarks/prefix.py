@@ -122,7 +122,7 @@ class Bench:
                 lambda: listener.report is not None and not listener.report.queued_bytes
             )
             assert listener.report is not None
-            return listener.report.counts["ms spent on storing"] / 1000
+            return listener.report.store_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,8 @@ def stats_lines(stats: CacheStats) -> list[str]:
     for engine in stats.engines:
         lines += _trouble(engine)
         lines += [f"{engine.model}: {count} {reason}" for reason, count in _counts(engine.counts)]
+        if engine.store_s:
+            lines.append(f"{engine.model}: storing took {engine.store_s:,.1f} s of its time")
     return [safe(line) for line in lines]
 
 

@@ -22,6 +22,7 @@ class EngineCache(Struct, frozen=True, kw_only=True):
     read_bytes: int
     tokens: dict[str, int]  # prompt tokens by source: ram, ssd, computed
     counts: dict[str, int]  # what happened, by reason
+    store_s: float = 0.0  # time of the engine that storing blocks took
     cold: bool  # it may use the cold tier
     degraded: str = ""  # why it does not, though it may
 

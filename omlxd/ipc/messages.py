@@ -353,10 +353,7 @@ class Stats(Struct, frozen=True, tag=True, kw_only=True):
 
 
 class CacheReport(Struct, frozen=True, tag=True, kw_only=True):
-    """The engine's part of the tiered cache; about once a second while it changes.
-
-    Counters are cumulative since the worker started.
-    """
+    """The engine's part of the tiered cache, at most once a second; counters since its start."""
 
     namespace: str  # hex; name of the model's folder in the cold tier
     hot_bytes: int = 0
@@ -369,6 +366,7 @@ class CacheReport(Struct, frozen=True, tag=True, kw_only=True):
     read_bytes: int = 0
     tokens: dict[str, int] = {}  # prompt tokens by source: ram, ssd, computed
     counts: dict[str, int] = {}  # what happened, by reason
+    store_s: float = 0.0  # time of the engine that storing took
     degraded: str = ""  # why the cold tier is not used though it may be
 
 

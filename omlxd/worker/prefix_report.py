@@ -71,8 +71,8 @@ class Reporter:
                 "computed": self._computed,
             },
             counts=_flat(counts)
-            | {f"{what} failed": count for what, count in self._failures.items()}
-            | {"ms spent on storing": round(self.store_s * 1000)},
+            | {f"{what} failed": count for what, count in self._failures.items()},
+            store_s=round(self.store_s, 6),
             degraded=self._cold.degraded,
         )
 

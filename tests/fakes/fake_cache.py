@@ -36,6 +36,7 @@ def an_engine(**fields: Any) -> EngineCache:
         "read_bytes": 0,
         "tokens": {"ram": 750, "ssd": 200, "computed": 50},
         "counts": {"hits": 7, "evicted: budget": 3, "lost: queue": 0},
+        "store_s": 1234.56,
         "cold": True,
     }
     return EngineCache(**(given | fields))

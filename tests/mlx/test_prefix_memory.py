@@ -140,5 +140,6 @@ def test_reports_tell_what_was_reused_and_come_to_rest(tiny_models: Path) -> Non
         assert report.counts["hits"] == 1
         assert report.counts["missed: nothing stored"] == 1
         assert report.counts["stored: kv"] >= 7
+        assert 0 < report.store_s < 60
         assert len(report.namespace) == 64
         assert report.hot_limit_bytes == HOT.hot_bytes

@@ -44,11 +44,13 @@ def test_a_tier_that_is_not_in_use_says_why() -> None:
 
 
 def test_every_engine_has_a_row_and_its_counts() -> None:
-    """Shares of prompt tokens by source; then what happened, by reason, without zeros."""
-    _, _, _, header, row, *counts = stats_lines(stats(an_engine()))
+    """Shares of prompt tokens by source; then what happened, by reason, without zeros, and time."""
+    _, _, _, header, row, *counts, store = stats_lines(stats(an_engine()))
     assert " ".join(header.split()) == "MODEL HOT LIMIT ON DISK QUEUED RAM SSD COMPUTED"
     assert row.split() == ["Beta", "1GB", "4GB", "3GB", "0B", "75%", "20%", "5%"]
     assert counts == ["Beta: 3 evicted: budget", "Beta: 7 hits"]
+    assert store == "Beta: storing took 1,234.6 s of its time"
+    assert stats_lines(stats(an_engine(counts={}, store_s=0.0)))[5:] == []
 
 
 def test_an_engine_that_was_asked_nothing_has_no_shares() -> None:
