@@ -260,7 +260,9 @@ class Logging(Table):
     level: Literal["debug", "info", "warning", "error"] = key("info", "live", "least level written")
     max_size: PositiveAmount = key(parse_size("50MB"), "live", "size at which the file is rotated")
     keep: Whole = key(5, "live", "rotated files that are kept", ge=0, le=1000)
-    prompts: Flag = key(False, "live", "write message text to the log")
+    prompts: Flag = key(
+        False, "live", "write message text to the log, and show a little of it in omlxctl why"
+    )
 
 
 class File(Table):

@@ -30,6 +30,7 @@ class AcceptedRequest:
 
     rows: Sequence[RowJob]
     echo: str = ""
+    may_log: bool = False  # text of its prompt may be told in explanations
 
     @property
     def prompt_tokens(self) -> int:
@@ -64,7 +65,7 @@ def accept(request: GenerateRequest, *, model: TextModel, live: LiveSettings) ->
         )
         for index in range(request.n)
     ]
-    return AcceptedRequest(rows, _echo(request, model))
+    return AcceptedRequest(rows, _echo(request, model), may_log=live.log_prompts)
 
 
 def _check(request: GenerateRequest) -> None:

@@ -47,6 +47,7 @@ class _Request:
     prompt: Sequence[int]
     choices: list[ChoiceOutput]
     accepted_at: float
+    may_log: bool
     scheduled_at: float | None = None
     usage: dict[int, RowUsage] = field(default_factory=dict)  # by choice
 
@@ -108,6 +109,7 @@ class Requests:
             prompt=accepted.rows[0].prompt,
             choices=self._choices(request, accepted),
             accepted_at=now,
+            may_log=accepted.may_log,
         )
         self._engine.submit(accepted.rows)
         return [Accepted(request.request_id, accepted.prompt_tokens)]
@@ -214,18 +216,20 @@ class Requests:
         return Completed(request_id, usage, queue_ms=queue_ms, match=match)
 
     def _located(self, match: PrefixMatch, request: _Request) -> PrefixMatch:
-        """With the message in which its prompt parts from the nearest one that is stored."""
+        """With the message, and the text if it may be told, in which its prompt parts from the
+        nearest one that is stored.
+        """
         at, messages = match.diverged_at, request.asked.messages
-        if at is None or messages is None:
+        if at is None or (messages is None and not request.may_log):
             return match
         prompt = self._decoding.text(list(request.prompt))
         before = self._decoding.text(list(request.prompt[:at]))
+        if request.may_log:
+            match = structs.replace(match, excerpt=excerpt(prompt, len(before)))
+        if messages is None:
+            return match
         contents = [message["content"] for message in normalise(messages)]
-        return structs.replace(
-            match,
-            message_index=message_at(contents, prompt, len(before)),
-            excerpt=excerpt(prompt, len(before)) if self._live.log_prompts else "",
-        )
+        return structs.replace(match, message_index=message_at(contents, prompt, len(before)))
 
 
 def _failed(request_id: str, error: OmlxError) -> Failed:

@@ -126,6 +126,29 @@ def test_why_explains_the_second_request(served: Served) -> None:
     assert served.daemon.ctl("why", "req_nobody").returncode == 4
 
 
+def test_why_shows_text_only_while_prompts_may_be_logged(served: Served, models: Path) -> None:
+    """`logging.prompts` is off at first, and counts from the next request on, both ways."""
+
+    def shows_text(number: int) -> bool:
+        request_id, _ = served.ask(f"{LONG}secret number {number}")
+        why = served.daemon.ctl("why", request_id).stdout
+        assert "first differs from the nearest stored prompt at token" in why
+        return "secret number" in why
+
+    def switch(prompts: str) -> None:
+        generation = served.daemon.status()["generation"]
+        body = f"{CACHE}[logging]\nprompts = {prompts}\n"
+        served.daemon.save(text(models, body, port=served.port))
+        served.daemon.until_generation(generation + 1)
+
+    served.ask(LONG)
+    assert not shows_text(1)
+    switch("true")
+    assert shows_text(2)
+    switch("false")
+    assert not shows_text(3)
+
+
 def test_the_disk_outlives_the_daemon(home: Path, models: Path) -> None:
     """After a restart a prompt's blocks come from disk, and `cache ls` knows whose they are."""
     with Daemon(home, text(models)) as daemon:

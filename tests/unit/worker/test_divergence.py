@@ -1,10 +1,10 @@
-"""Which message a place in the prompt belongs to."""
+"""Which message a place in the prompt belongs to, and the text around it."""
 
 from __future__ import annotations
 
 import pytest
 
-from omlxd.worker.divergence import message_at
+from omlxd.worker.divergence import AFTER, BEFORE, excerpt, message_at
 
 CONTENTS = ["be brief", "  what time is it?\n", "it is noon", "what time is it?"]
 PROMPT = "<s>be brief</s><u>what time is it?</u><a>it is noon</a><u>what time is it?</u><a>"
@@ -32,3 +32,19 @@ def test_behind_the_last_message_there_is_none() -> None:
 def test_a_content_the_template_changed_gives_no_answer() -> None:
     """Better none than a wrong one."""
     assert message_at(["be BRIEF", "it is noon"], PROMPT, 50) is None
+
+
+@pytest.mark.parametrize(
+    ("at", "begin", "end"),
+    [
+        (100, 100 - BEFORE, 100 + AFTER),
+        (5, 0, 5 + AFTER),
+        (190, 190 - BEFORE, 200),
+        (200, 180, 200),
+    ],
+)
+def test_an_excerpt_is_a_little_of_both_sides(at: int, begin: int, end: int) -> None:
+    """Eighty characters, fewer at the ends of the prompt."""
+    prompt = "".join(chr(ord("a") + number % 26) for number in range(200))
+    assert excerpt(prompt, at) == prompt[begin:end]
+    assert BEFORE + AFTER == 80

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from omlxd.errors import EngineFailed
 from omlxd.ipc.messages import (
@@ -191,12 +192,13 @@ def test_where_a_prompt_parts_from_another_is_told_by_message(
     word: str, message: int, log_prompts: bool
 ) -> None:
     """The engine knows the token, the client sent messages; text only if it may be logged."""
-    table = Table()
+    table = Table(LiveSettings(log_prompts=not log_prompts))
     table.requests.configure(LiveSettings(log_prompts=log_prompts))
     contents = ["one two three", "yes", "four five six"]
     roles = ["user", "assistant", "user"]
     messages = [{"role": r, "content": c} for r, c in zip(roles, contents, strict=True)]
     table.submit(messages=messages)
+    table.requests.configure(LiveSettings(log_prompts=not log_prompts))  # for the next request
     prompt = list(table.engine.submitted[0][0].prompt)
     text = MODEL.decoding.text(prompt)
     at = next(
@@ -215,15 +217,16 @@ def test_where_a_prompt_parts_from_another_is_told_by_message(
     assert (last.usage.cached_tokens, last.usage.ram) == (at, at)
 
 
-def test_of_a_raw_prompt_the_match_is_told_as_it_is() -> None:
+@pytest.mark.parametrize(("log_prompts", "text"), [(False, ""), (True, "ahead of all")])
+def test_of_a_raw_prompt_there_is_at_most_the_text(log_prompts: bool, text: str) -> None:
     """There are no messages to point at."""
-    table = Table()
-    table.submit()
+    table = Table(LiveSettings(log_prompts=log_prompts))
+    table.submit(prompt="ahead of all")
     match = PrefixMatch(ram=1, diverged_at=1, why_not_more="diverged")
     usage = RowUsage("r", 0, cached_ram=1, computed=2, match=match)
     *_, last = table.requests.on_tokens([TokenOut("r", 0, END, "stop")], [usage])
     assert isinstance(last, Completed)
-    assert last.match == match
+    assert last.match == structs.replace(match, excerpt=text)
 
 
 def test_nothing_follows_a_cancel(table: Table) -> None:
