@@ -156,8 +156,9 @@ class KvCache:
         )
         if entry is not None:
             entry.from_disk = True
-            if entry.node.is_tail:
-                self._disk_tails.add(load.ref, key)
+        is_tail = load.ref.tokens < self._tiers.layout.block_tokens
+        if is_tail and self._tiers.cold.find(key) is not None:
+            self._disk_tails.add(load.ref, key)
         return changes
 
     def load_failed(self, key: EntryKey, reason: str) -> None:
@@ -190,6 +191,10 @@ class KvCache:
         if self._tiers.cold.forget(key):
             self._gone.went(key, "evicted")
 
+    def have_files(self, keys: Iterable[EntryKey]) -> list[EntryKey]:
+        """Those of them that are on disk, or are being written."""
+        return [key for key in keys if self._tiers.cold.is_kept(key)]
+
     def writes(self, max_bytes: int) -> tuple[EntryKey, ...]:
         """What the shell is to write now, oldest first; in flight are at most `max_bytes`.
 
@@ -202,9 +207,9 @@ class KvCache:
         self._tiers.cold.written(key, nbytes)
 
     def write_failed(self, key: EntryKey, reason: str) -> None:
-        """It is not: tried a few times while it is in RAM and not spent, then counted as lost."""
+        """It is not: tried a few times while it is in RAM and wanted, then counted as lost."""
         entry = self._tiers.hot.entries.get(key)
-        is_wanted = entry is not None and not entry.is_spent
+        is_wanted = entry is not None and (entry.node.is_tail or not entry.is_spent)
         self._tiers.cold.write_failed(key, reason, is_wanted=is_wanted)
         if not self._tiers.cold.is_coming(key):
             self._disk_tails.forget(key)
@@ -252,6 +257,8 @@ class KvCache:
         """Assert all that has to hold between calls. Linear in what is cached."""
         check(self._tiers)
         self._disk_tails.check_integrity()
+        for key in self._disk_tails:
+            assert self._tiers.cold.find(key) or self._tiers.cold.is_coming(key), key.hex()
 
     # ------------------------------------------------------------------ inside
 
@@ -325,7 +332,9 @@ class KvCache:
         path = path_of(self._tiers.index, cut.ref, cut.chain)
         for entry in superseded(path, self._tiers.layout):
             self._tiers.hot.spend(entry)
-            self._lose(entry.key, "superseded")
+            # A tail's file serves the very same prompt after a restart; the next turn removes it.
+            if not entry.node.is_tail:
+                self._lose(entry.key, "superseded")
 
 
 def _is_cut_off(cut: Cut) -> bool:

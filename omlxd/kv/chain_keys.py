@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from omlxd.kv.types import BlockHash, EntryKey, EntryKind, chain, entry_key
+from omlxd.kv.types import (
+    TOKEN_BYTES,
+    BlockHash,
+    EntryKey,
+    EntryKind,
+    chain,
+    chain_packed,
+    entry_key,
+)
 
 NO_EXTRA: Mapping[int, bytes] = MappingProxyType({})
 
@@ -71,11 +79,14 @@ class ChainKeys:
             key = self._names[index, kind] = entry_key(self.hashes[index], kind)
         return key
 
-    def tail(self, tokens: Sequence[int], index: int, stop: int) -> BlockHash:
-        """Hash of the tail with this number that ends at `stop`."""
-        return chain(
-            self.parent(index), tokens[index * self.block_tokens : stop], self.extra(index)
-        )
+    def tails(self, tokens: Sequence[int], index: int) -> Iterator[tuple[int, BlockHash]]:
+        """Lengths and hashes of all tails that `tokens` have in this place, longest first."""
+        start = index * self.block_tokens
+        part = tokens[start : start + self.block_tokens - 1]
+        packed = struct.pack(f"<{len(part)}I", *part)
+        parent, extra = self.parent(index), self.extra(index)
+        for length in range(len(part), 0, -1):
+            yield length, chain_packed(parent, packed[: length * TOKEN_BYTES], extra)
 
     def ref(self, tokens: Sequence[int], index: int, stop: int) -> BlockRef:
         """The block with this number, up to `stop`: a tail if that is not its end."""

@@ -8,7 +8,7 @@ like any file.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from omlxd.kv.chain_keys import BlockRef, ChainKeys, pack
 from omlxd.kv.types import BlockHash, EntryKey
@@ -20,6 +20,9 @@ class DiskTails:
     def __init__(self) -> None:
         self._under: dict[BlockHash, dict[EntryKey, BlockRef]] = {}  # by parent
         self._parents: dict[EntryKey, BlockHash] = {}
+
+    def __iter__(self) -> Iterator[EntryKey]:
+        return iter(self._parents)
 
     def add(self, ref: BlockRef, key: EntryKey) -> None:
         self._under.setdefault(ref.parent, {})[key] = ref

@@ -10,9 +10,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator, Sequence
 
 from omlxd.kv.entries import Node
-from omlxd.kv.types import BlockHash
-
-TOKEN_BYTES = 4  # of `chain_keys.pack`
+from omlxd.kv.types import TOKEN_BYTES, BlockHash
 
 
 class Index:

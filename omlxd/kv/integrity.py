@@ -15,7 +15,7 @@ def check(tiers: Tiers) -> None:
     for key in tiers.cold.dirty_keys():
         entry = tiers.hot.entries[key]  # what is to be written is in RAM
         assert not (entry.node.is_tail and tiers.layout.recurrent), entry.node.ref
-        assert not entry.is_spent, entry.node.ref
+        assert entry.node.is_tail or not entry.is_spent, entry.node.ref
     for node in tiers.index.nodes.values():
         assert node.is_tail == (node.ref.tokens < tiers.layout.block_tokens), node.ref
         assert set(node.entries) <= set(tiers.layout.kinds), node.ref

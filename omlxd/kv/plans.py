@@ -15,7 +15,7 @@ WhyNotMore = Literal[
     "nothing stored",  # the cache is empty
     "diverged",  # the nearest stored path has another token at `diverged_at`
     "evicted",  # the next block was stored, and went
-    "never stored",  # what follows is new, or the tail of something that only the disk has
+    "never stored",  # what follows is new, or part of something that only the disk has
     "not restorable here",  # tokens beyond are held, but no window or state to go on from
     "on disk, unreadable",  # the next block's file could not be read
     "no room in RAM",  # the next block is on disk and the hot budget cannot hold it beside the rest

@@ -1,7 +1,7 @@
 """The longest prefix of a row's tokens that every kind of layer can go on from.
 
 Candidates are the full blocks on the row's path, at every parent on it the children in RAM that
-share a prefix with what follows (tails, and blocks that diverge inside), and at the path's end a
+share a prefix with what follows (tails, and blocks that diverge inside), and behind the last a
 tail on disk. A point p can be restored if there are, in RAM or on disk,
 
 - `kv` entries of all blocks of [0, p);
@@ -74,6 +74,7 @@ class Search:
         self.limit = len(tokens) - 1
         self.path: list[Block] = []  # full blocks that can be gone along
         self.was_no_room = False  # a deeper point was passed over
+        self._end = 0  # number of the block behind the last of which there is anything
         self._reads_disk = not hot_only and not tiers.cold.is_empty
         # By block number, of the blocks before it:
         self._covered_from = [0]  # windows hold all from here to the block's start
@@ -110,6 +111,8 @@ class Search:
             if layout.grows and kv is None:
                 return
             self.path.append(block)
+            if block.found:
+                self._end = number + 1
             self._needs.append(self._needs[-1] + (kv.needs if kv is not None else 0))
             self._unread.append(self._unread[-1] + (kv is not None and kv.tier == "disk"))
             self._covered_from.append(self._cover(number, block))
@@ -160,7 +163,7 @@ class Search:
         on_path = self.path[number] if number < len(self.path) else None
         if on_path is not None:
             yield on_path, on_path.tokens
-        tails = self._tails_on_disk() if number == len(self.path) else iter(())
+        tails = self._tails_on_disk() if number == self._end else iter(())
         tail = next(tails, None)
         for shared, node in self._branches(number, whole=self.tiers.layout.recurrent):
             while tail is not None and tail.tokens >= shared:
@@ -175,15 +178,15 @@ class Search:
             tail = next(tails, None)
 
     def _tails_on_disk(self) -> Iterator[Block]:
-        """Tails that go on from the path's end, longest first. All lengths are tried."""
-        layout, number = self.tiers.layout, len(self.path)
+        """Tails that go on from the last of what there is, longest first. All lengths are tried."""
+        layout, cold = self.tiers.layout, self.tiers.cold
         if not self._reads_disk or layout.recurrent:
             return
-        start = number * layout.block_tokens
-        longest = min(layout.block_tokens - 1, len(self.tokens) - start)
-        for length in range(longest, 0, -1):
-            hashed = self.keys.tail(self.tokens, number, start + length)
-            names = {kind: entry_key(hashed, kind) for kind in layout.kinds}
+        start, kinds = self._end * layout.block_tokens, layout.kinds
+        for length, hashed in self.keys.tails(self.tokens, self._end):
+            names = {kind: entry_key(hashed, kind) for kind in kinds}
+            if not any(map(cold.find, names.values())):
+                continue
             block = self._block(hashed, start, length, names)
             if any(found.tier != "ram" for found in block.found.values()):
                 yield block

@@ -9,7 +9,8 @@ A path is one conversation's blocks and the tails that its tokens go through. Of
   ends of its tails; where there are points, those that are kept;
 - tails that a longer block holds too, if no layer needs more than that.
 
-Spent entries still serve. They go before all others, and are not written to disk.
+Spent entries still serve. They go before all others, and are not written to disk; but tails are,
+see `disk_tails`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The words that the cache core and the worker's pages share.
 
-A *block* is `block_tokens` tokens under a parent; a *tail* is a shorter one, in RAM only. What is
-kept for a block is up to three *entries*, by what kind of layer they serve:
+A *block* is `block_tokens` tokens under a parent; a *tail* is a shorter one, where a row ended.
+What is kept for a block is up to three *entries*, by what kind of layer they serve:
 
 - `kv`: keys and values of the layers that keep every token, for the block's tokens;
 - `window`: the same of sliding-window layers; it may hold only the block's last tokens;
@@ -21,6 +21,7 @@ from typing import Literal, NewType
 BlockHash = NewType("BlockHash", bytes)  # 32 bytes; chained over tokens, seeded by the namespace
 EntryKey = NewType("EntryKey", bytes)  # 32 bytes; names the entry in every tier, and its file
 EntryKind = Literal["kv", "window", "point"]
+TOKEN_BYTES = 4  # of a packed token
 ENTRY_KINDS: tuple[EntryKind, ...] = ("kv", "window", "point")
 
 
@@ -49,9 +50,14 @@ def chain(parent: BlockHash, tokens: Sequence[int], extra: bytes = b"") -> Block
 
     `extra` is what else decides the block's KV: digests of the images whose tokens lie in it.
     """
+    return chain_packed(parent, struct.pack(f"<{len(tokens)}I", *tokens), extra)
+
+
+def chain_packed(parent: BlockHash, packed: bytes, extra: bytes) -> BlockHash:
+    """`chain` of tokens that are packed already, four bytes each, least significant first."""
     digest = hashlib.blake2b(key=parent, digest_size=32, person=b"omlxd-block")
-    digest.update(len(tokens).to_bytes(4, "little"))
-    digest.update(struct.pack(f"<{len(tokens)}I", *tokens))
+    digest.update((len(packed) // TOKEN_BYTES).to_bytes(4, "little"))
+    digest.update(packed)
     digest.update(extra)
     return BlockHash(digest.digest())
 

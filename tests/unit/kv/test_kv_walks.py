@@ -9,15 +9,18 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from omlxd.kv.cache import KvCache
-from omlxd.kv.plans import Changes, Match
+from omlxd.kv.chain_keys import ChainKeys
+from omlxd.kv.plans import Changes, Cut, Match
 from omlxd.kv.types import EntryKey, EntryKind, Layout
 from tests.unit.kv.build import LAYOUTS, B, weight
 
 LINE = [1, 1, 2, 1, 1, 1, 1, 2, 2, 1, 2, 2, 1, 2, 1, 1, 2, 1]  # what conversations have in common
+MOST_TOKENS = 24
+REST = st.one_of(st.just([]), st.lists(st.integers(1, 2), max_size=6))
 TOKENS = st.builds(
     lambda shared, rest: LINE[:shared] + rest or [1],
     st.sampled_from([0, 3, 4, 5, 8, 8, 11, 12, 12, 13, 16, 18]),
-    st.one_of(st.just([]), st.lists(st.integers(1, 2), max_size=6)),
+    REST,
 )
 
 
@@ -36,54 +39,92 @@ class Stored:
 
 class Walk(RuleBasedStateMachine):
     @initialize(
-        layout=st.sampled_from(sorted(LAYOUTS)), hot=st.integers(0, 1_500), cold=st.booleans()
+        layout=st.sampled_from(sorted(LAYOUTS)),
+        hot=st.sampled_from([0, 300, 1_000, 3_000, 3_000]),
+        cold=st.sampled_from([True, True, False]),
     )
     def start(self, layout: str, hot: int, cold: bool) -> None:
         self.layout: Layout = LAYOUTS[layout]
-        self.cache = KvCache(self.layout, b"walk", hot_bytes=hot)
         self.cold = cold
-        self.cache.set_cold(cold)
         self.what: dict[EntryKey, Stored] = {}  # all that ever was, by name
-        self.ram: dict[EntryKey, int] = {}  # tokens held
         self.disk: dict[EntryKey, int] = {}
+        self.rows: list[list[int]] = []  # that were stored
+        self.now = 0.0
+        self.begin(hot)
+
+    def begin(self, hot_bytes: int) -> None:
+        """An engine with nothing in RAM."""
+        self.cache = KvCache(self.layout, b"walk", hot_bytes=hot_bytes)
+        self.cache.set_cold(self.cold)
+        self.ram: dict[EntryKey, int] = {}  # tokens held
         self.believed: dict[EntryKey, int] = {}  # of the disk, as far as the core can know
         self.writing: dict[EntryKey, int] = {}
         self.loading: dict[EntryKey, int] = {}
         self.pinned: list[Match] = []
-        self.now = 0.0
 
     # ------------------------------------------------------------------ what the engine does
 
-    @rule(tokens=TOKENS, data=st.data(), at_point=st.booleans(), kv=st.booleans())
-    def store(self, tokens: list[int], data: st.DataObject, at_point: bool, kv: bool) -> None:
+    @rule(data=st.data(), at_point=st.booleans(), kv=st.booleans())
+    def store(self, data: st.DataObject, at_point: bool, kv: bool) -> None:
         """A row computes some of its tokens, and is cut at a few places."""
+        tokens = self.next_row(data)
         keys = self.cache.chain_keys()
         stops = data.draw(st.sets(st.integers(1, len(tokens)), min_size=1, max_size=3))
         for stop in sorted(stops):
             for cut in self.cache.missing(tokens, keys, computed=stop, at_point=at_point):
-                if cut.kind == "kv" and not kv:
-                    continue
                 held = data.draw(st.integers(1, cut.ref.tokens)) if cut.kind == "window" else None
-                self.what[cut.key] = Stored(cut.kind, tuple(tokens[: cut.stop]), cut.start)
-                changes = self.cache.put(
-                    cut, weight(cut, held), request_id="r", now=self.now, held=held
-                )
-                self.apply(changes, cut.key, held or B)
+                if kv or cut.kind != "kv":
+                    self.put(cut, tokens, held)
             if at_point:
-                for key in self.cache.tails_left_behind(tokens, keys, prompt_tokens=stop):
-                    self.leave_behind(key, tokens, stop - 1)
+                self.leave_behind(tokens, keys, prompt=stop)
 
-    def leave_behind(self, key: EntryKey, tokens: list[int], stop: int) -> None:
-        """Only a tail on disk that this very row has come by may go."""
-        stored = self.what[key]
-        assert not stored.is_full
-        assert len(stored.path) < stop
-        assert list(stored.path) == tokens[: len(stored.path)]
-        del self.disk[key], self.believed[key]
+    @rule(data=st.data(), then=st.sampled_from(["", "settle", "restart"]))
+    def converse(self, data: st.DataObject, then: str) -> None:
+        """A whole turn, as an engine takes it; a walk may leave out most other rules."""
+        tokens = self.next_row(data)
+        keys = self.cache.chain_keys()
+        prompt = data.draw(st.integers(1, len(tokens)))
+        self.look_up(tokens[:prompt], wait=True)
+        self.end_all_loads()
+        self.look_up(tokens[:prompt], wait=False)
+        for stop in (prompt, len(tokens)):
+            for cut in self.cache.missing(tokens, keys, computed=stop, at_point=True):
+                self.put(cut, tokens, cut.ref.tokens if cut.kind == "window" else None)
+            self.leave_behind(tokens, keys, prompt=prompt)
+        if then:
+            self.settle()
+        if then == "restart":
+            self.restart()
 
-    @rule(tokens=TOKENS, wait=st.booleans())
-    def ask(self, tokens: list[int], wait: bool) -> None:
+    def put(self, cut: Cut, tokens: list[int], held: int | None) -> None:
+        self.what[cut.key] = Stored(cut.kind, tuple(tokens[: cut.stop]), cut.start)
+        changes = self.cache.put(cut, weight(cut, held), request_id="r", now=self.now, held=held)
+        self.apply(changes, cut.key, held or B)
+
+    def leave_behind(self, tokens: list[int], keys: ChainKeys, *, prompt: int) -> None:
+        """Only tails on disk go that this very row has come by before its prompt's end."""
+        for key in self.cache.tails_left_behind(tokens, keys, prompt_tokens=prompt):
+            stored = self.what[key]
+            assert not stored.is_full
+            assert len(stored.path) < prompt - 1
+            assert list(stored.path) == tokens[: len(stored.path)]
+            del self.disk[key], self.believed[key]
+
+    def next_row(self, data: st.DataObject) -> list[int]:
+        """A new one, or one that goes on from what was stored."""
+        if not self.rows or data.draw(st.integers(0, 3)) == 0:
+            row = data.draw(TOKENS)
+        else:
+            row = (data.draw(st.sampled_from(self.rows)) + data.draw(REST))[:MOST_TOKENS]
+        self.rows.append(row)
+        return row
+
+    @rule(data=st.data(), wait=st.booleans())
+    def ask(self, data: st.DataObject, wait: bool) -> None:
         """A request looks for its prefix; it goes on from it, or starts to read."""
+        self.look_up(self.next_row(data), wait=wait)
+
+    def look_up(self, tokens: list[int], *, wait: bool) -> None:
         keys = self.cache.chain_keys()
         match = self.cache.match(tokens, keys, hot_only=not wait)
         self.check(match, tokens, hot_only=not wait)
@@ -108,22 +149,29 @@ class Walk(RuleBasedStateMachine):
     def pass_time(self, seconds: float) -> None:
         self.now += seconds
 
-    @rule(hot_bytes=st.integers(0, 1_500))
-    def resize(self, hot_bytes: int) -> None:
-        self.apply(self.cache.resize(hot_bytes))
-
-    @rule()
-    def clear(self) -> None:
-        self.apply(self.cache.clear())
-        self.disk.clear()
-        self.believed.clear()
+    @rule(what=st.sampled_from(["resize", "clear", "turn", "restart"]), data=st.data())
+    def upset(self, what: str, data: st.DataObject) -> None:
+        """One rule for all that undoes much, so that walks come far."""
+        match what:
+            case "resize":
+                self.apply(self.cache.resize(data.draw(st.integers(0, 3_000))))
+            case "clear":
+                self.apply(self.cache.clear())
+                self.disk.clear()
+                self.believed.clear()
+            case "turn":
+                self.turn()
+            case _:
+                self.crash(data)
 
     # ------------------------------------------------------------------ what the disk does
 
     @precondition(lambda self: self.loading)
     @rule(data=st.data(), works=st.booleans())
-    def end_load(self, data: st.DataObject, works: bool) -> None:
-        key = data.draw(st.sampled_from(sorted(self.loading)))
+    def end_a_load(self, data: st.DataObject, works: bool) -> None:
+        self.end_load(data.draw(st.sampled_from(sorted(self.loading))), works=works)
+
+    def end_load(self, key: EntryKey, *, works: bool) -> None:
         held = self.loading.pop(key)
         if not works:
             self.cache.load_failed(key, "checksum")
@@ -137,6 +185,10 @@ class Walk(RuleBasedStateMachine):
             self.believed[key] = held
         told = held if stored.kind == "window" else None
         self.apply(self.cache.loaded(key, nbytes, now=self.now, held=told), key, held)
+
+    def end_all_loads(self) -> None:
+        for key in sorted(self.loading):
+            self.end_load(key, works=True)
 
     @rule(max_bytes=st.integers(1, 200))
     def begin_writes(self, max_bytes: int) -> None:
@@ -161,6 +213,15 @@ class Walk(RuleBasedStateMachine):
         if self.cold:
             self.disk[key] = self.believed[key] = held
 
+    def settle(self) -> None:
+        """All that waits is written."""
+        while keys := (*self.writing, *self.cache.writes(1_000)):
+            for key in keys:
+                held = self.writing.pop(key, None) or self.ram[key]
+                self.cache.written(key, 30)
+                if self.cold:
+                    self.disk[key] = self.believed[key] = held
+
     @precondition(lambda self: self.disk)
     @rule(data=st.data())
     def remove_file(self, data: st.DataObject) -> None:
@@ -169,16 +230,31 @@ class Walk(RuleBasedStateMachine):
         self.believed.pop(key, None)
         self.cache.cold_gone(key)
 
-    @rule()
+    def crash(self, data: st.DataObject) -> None:
+        """The engine is killed: of what was being written some is there."""
+        if self.writing and self.cold:
+            done = data.draw(st.sets(st.sampled_from(sorted(self.writing))))
+            self.disk.update({key: self.writing[key] for key in done})
+        self.restart()
+
+    def restart(self) -> None:
+        """A new engine knows what it finds on disk."""
+        self.begin(3_000)
+        if self.cold:
+            self.list_disk()
+
     def turn(self) -> None:
         """The cold tier goes, or comes back with the files that are still there."""
         self.cold = not self.cold
         self.cache.set_cold(self.cold)
         self.believed.clear()
         if self.cold:
-            listed = {key: 30 for key in self.disk if key not in self.writing}
-            self.cache.cold_known(listed.items())
-            self.believed = dict.fromkeys(listed, B)
+            self.list_disk()
+
+    def list_disk(self) -> None:
+        listed = {key: 30 for key in self.disk if key not in self.writing}
+        self.cache.cold_known(listed.items())
+        self.believed = dict.fromkeys(listed, B)
 
     # ------------------------------------------------------------------ the naive model
 
@@ -202,6 +278,9 @@ class Walk(RuleBasedStateMachine):
             stops = range(B, len(row) + 1, B)
             lost = (s - B for s in stops if Stored("kv", row[:s], s - B) not in {*ram, *disk})
             end = next(lost, end)
+        else:
+            there = [each.path for each in (*ram, *disk) if each.is_full]
+            end = max((len(p) for p in there if row[: len(p)] == p), default=0)
         for point in range(len(tokens) - 1, 0, -1):
             start = (point - 1) // B * B
             for last in {each.path for each in (*ram, *disk) if each.start == start}:
@@ -298,5 +377,5 @@ class Walk(RuleBasedStateMachine):
         self.cache.check_integrity()
 
 
-Walk.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+Walk.TestCase.settings = settings(max_examples=300, stateful_step_count=40, deadline=None)
 TestWalks = Walk.TestCase
