@@ -33,7 +33,9 @@ class Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         assert scope["type"] == "http", scope["type"]
         scope = {**scope, REQUEST_ID: new_request_id(), "path": _single_v1(scope["path"])}
-        headers: RawHeaders = [(b"x-request-id", scope[REQUEST_ID].encode())]
+        name = scope[REQUEST_ID].encode()
+        # OpenAI's clients read the one, Anthropic's the other.
+        headers: RawHeaders = [(b"x-request-id", name), (b"request-id", name)]
         caller = _caller(scope, open_route=scope["path"] in self._open_paths)
         settings = self._gateway.settings
         preflight = scope["method"] == "OPTIONS" and bool(
@@ -86,7 +88,7 @@ def _with(send: Send, headers: RawHeaders) -> Send:
 def _cors(origin: str) -> RawHeaders:
     return [
         (b"access-control-allow-origin", origin.encode("latin-1")),
-        (b"access-control-expose-headers", b"x-request-id, retry-after"),
+        (b"access-control-expose-headers", b"x-request-id, request-id, retry-after"),
         (b"vary", b"origin"),
     ]
 

@@ -26,15 +26,12 @@ _MAX_TOP_LOGPROBS = 20
 
 @dataclass(frozen=True, slots=True)
 class AcceptedRequest:
-    """`rows[i]` is choice `i`; all have the same prompt."""
+    """`rows[i]` is choice `i`; all have the same prompt. No rows: it was only to be counted."""
 
     rows: Sequence[RowJob]
+    prompt_tokens: int
     echo: str = ""
     may_log: bool = False  # text of its prompt may be told in explanations
-
-    @property
-    def prompt_tokens(self) -> int:
-        return len(self.rows[0].prompt)
 
 
 def served_window(model: TextModel, live: LiveSettings) -> int:
@@ -48,6 +45,8 @@ def accept(request: GenerateRequest, *, model: TextModel, live: LiveSettings) ->
     check_sampling(request.sampling, vocabulary=model.vocabulary)
     window = served_window(model, live)
     prompt = _prompt(request, model, live)
+    if request.count_only:  # told also where it does not fit: clients shorten by it
+        return AcceptedRequest([], len(prompt))
     room = window - len(prompt)
     if room < 1:
         raise _overflow(request, len(prompt), window=window)
@@ -65,7 +64,7 @@ def accept(request: GenerateRequest, *, model: TextModel, live: LiveSettings) ->
         )
         for index in range(request.n)
     ]
-    return AcceptedRequest(rows, _echo(request, model), may_log=live.log_prompts)
+    return AcceptedRequest(rows, len(prompt), _echo(request, model), may_log=live.log_prompts)
 
 
 def _check(request: GenerateRequest) -> None:

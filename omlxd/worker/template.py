@@ -189,14 +189,24 @@ def _first_that_renders(
 
 
 def _simpler(messages: Sequence[Message]) -> Iterator[list[Message]]:
-    """For templates that want alternating roles, or know no system role."""
-    merged = [_merge(list(group)) for _, group in groupby(messages, key=_mergeable_role)]
-    flat = [message for group in merged for message in group]
+    """For templates that want alternating roles, or the system first only, or know none."""
+    flat = _flat(messages)
     if flat != list(messages):
+        yield flat
+    # What the system says between turns is said by the user then; it stays where it stands.
+    late = [m if m["role"] != "system" else {**m, "role": "user"} for m in messages[1:]]
+    if late != list(messages[1:]):
+        yield [messages[0], *late]
+        flat = _flat([messages[0], *late])
         yield flat
     if flat[0]["role"] == "system" and len(flat) > 1 and flat[1]["role"] == "user":
         text = f"{flat[0]['content']}\n\n{flat[1]['content']}"
         yield [{**flat[1], "content": text}, *flat[2:]]
+
+
+def _flat(messages: Sequence[Message]) -> list[Message]:
+    groups = (_merge(list(group)) for _, group in groupby(messages, key=_mergeable_role))
+    return [message for group in groups for message in group]
 
 
 def _mergeable_role(message: Message) -> str | None:

@@ -66,6 +66,7 @@ class Requests:
         self._engine, self._decoding, self._live = engine, decoding, live
         self._begin_accept = begin_accept
         self._accepting: dict[str, Future[AcceptedRequest]] = {}
+        self._counting: set[str] = set()  # of these, those that the engine never sees
         self._open: dict[str, _Request] = {}
         self._num_opened = 0
         # Requests cut short, of which the engine may still speak; with `_num_opened` of then.
@@ -81,10 +82,13 @@ class Requests:
         """Begin to accept it; `Failed` if that is refused."""
         try:
             self._check_id(request.request_id)
-            self._check_queue(request.model)
+            if not request.count_only:
+                self._check_queue(request.model)
         except OmlxError as error:
             return [_failed(request.request_id, error)]
         self._accepting[request.request_id] = self._begin_accept(request, self._live)
+        if request.count_only:
+            self._counting.add(request.request_id)
         return []
 
     def on_accepted(
@@ -94,6 +98,7 @@ class Requests:
         if self._accepting.get(request.request_id) is not done:
             return []
         del self._accepting[request.request_id]
+        self._counting.discard(request.request_id)
         error = done.exception()
         if isinstance(error, OmlxError):
             return [_failed(request.request_id, error)]
@@ -102,6 +107,9 @@ class Requests:
             traceback.print_exception(error, file=sys.stderr)
             return [_failed(request.request_id, EngineFailed(f"not tokenised: {error!r}"))]
         accepted = done.result()
+        size = Accepted(request.request_id, accepted.prompt_tokens)
+        if request.count_only:
+            return [size, Completed(request.request_id, Usage())]  # nothing was used
         self._num_opened += 1
         self._open[request.request_id] = _Request(
             number=self._num_opened,
@@ -112,12 +120,13 @@ class Requests:
             may_log=accepted.may_log,
         )
         self._engine.submit(accepted.rows)
-        return [Accepted(request.request_id, accepted.prompt_tokens)]
+        return [size]
 
     def cancel(self, request_id: str) -> None:
         """What is held back for the request goes too; unknown ids are ignored."""
         if (accepting := self._accepting.pop(request_id, None)) is not None:
             accepting.cancel()  # not even tokenised, if its turn has not come
+            self._counting.discard(request_id)
         elif self._open.pop(request_id, None) is not None:
             self._cut_short(request_id)
 
@@ -148,6 +157,7 @@ class Requests:
         ended = [*self._open, *self._accepting]
         self._open.clear()
         self._accepting.clear()
+        self._counting.clear()
         return [_failed(request_id, error) for request_id in ended]
 
     def _on_token(self, token: TokenOut, request: _Request) -> list[Event]:
@@ -174,7 +184,7 @@ class Requests:
 
     def _check_queue(self, model: str) -> None:
         unscheduled = sum(request.scheduled_at is None for request in self._open.values())
-        waiting = len(self._accepting) + unscheduled
+        waiting = len(self._accepting) - len(self._counting) + unscheduled
         slots = self._live.max_concurrent_requests if self.batches else 1
         free = max(0, slots - (len(self._open) - unscheduled))
         queued = waiting - free  # the others have their slots, and are about to begin

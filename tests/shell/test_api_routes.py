@@ -41,7 +41,10 @@ def routes() -> list[tuple[str, str, str]]:
 def body_for(method: str) -> dict[str, Any]:
     if method == "GET":
         return {}
-    return {"headers": JSON_BODY, "body": json.dumps({**CHAT, "prompt": "hi"}).encode()}
+    return {
+        "headers": JSON_BODY,
+        "body": json.dumps({**CHAT, "prompt": "hi", "input": "hi"}).encode(),
+    }
 
 
 @pytest.mark.parametrize(("method", "path", "scope"), routes())
@@ -76,12 +79,12 @@ async def test_unknown_paths_ask_for_a_key_too(gateway: FakeGateway, port: int, 
 
 
 async def test_errors_use_the_familys_envelope(port: int) -> None:
-    """Under /v1/messages an error has Anthropic's shape."""
-    answer = await post(port, "/v1/messages", CHAT)
+    """Under /v1/messages an error has Anthropic's shape, also for a path that is none."""
+    answer = await post(port, "/v1/messages/batches", CHAT)
     assert answer.status == 404
     body = answer.json()
     assert (body["type"], body["error"]["type"]) == ("error", "not_found_error")
-    assert body["request_id"] == answer.headers["x-request-id"]
+    assert body["request_id"] == answer.headers["x-request-id"] == answer.headers["request-id"]
 
 
 @pytest.mark.parametrize(

@@ -125,6 +125,22 @@ async def test_the_head_is_held_ten_seconds(
     assert [record.status for record in gateway.records] == [400]
 
 
+async def test_messages_have_pings(stage: Stage, start: Any, clock: ManualClock) -> None:
+    """Anthropic's protocol has an event for it, before the message begins and while it waits."""
+    ping = b'event: ping\ndata: {"type":"ping"}\n\n'
+    exchange = start(STREAM, "/v1/messages")
+    await clock.advance(10)
+    await exchange.until(lambda: exchange.body == ping)
+    stage.accept()
+    await exchange.until(lambda: b"message_start" in exchange.body)
+    await clock.advance(5)
+    await exchange.until(lambda: exchange.body.endswith(ping))
+    stage.end()
+    await exchange.task
+    assert exchange.body.count(ping) == 2
+    assert exchange.body.endswith(b'data: {"type":"message_stop"}\n\n')
+
+
 async def test_keep_alives_go_by_the_clock(stage: Stage, start: Any, clock: ManualClock) -> None:
     """Every five silent seconds have one, before the first token and between tokens."""
     exchange = start(STREAM)

@@ -21,15 +21,15 @@ _ANTHROPIC_TYPES = {
 DEFAULT_RETRY_AFTER_S = 5
 
 
-def openai_error(error: OmlxError) -> bytes:
-    """The JSON object that OpenAI clients expect around an error."""
+def openai_error(error: OmlxError, *, param: str | None = None) -> bytes:
+    """The JSON object that OpenAI clients expect around an error; `param` if not the error's."""
     fallback = "server_error" if error.status >= 500 else "invalid_request_error"
     return msgspec.json.encode(
         {
             "error": {
-                "message": _openai_message(error),
+                "message": openai_message(error),
                 "type": _OPENAI_TYPES.get(error.status, fallback),
-                "param": error.param,
+                "param": param or error.param,
                 "code": error.code,
             }
         }
@@ -43,7 +43,7 @@ def anthropic_error(error: OmlxError, request_id: str) -> bytes:
     return msgspec.json.encode(
         {
             "type": "error",
-            "error": {"type": kind, "message": error.message},
+            "error": {"type": kind, "message": _anthropic_message(error)},
             "request_id": request_id,
         }
     )
@@ -53,6 +53,8 @@ def error_for(path: str, error: OmlxError, request_id: str) -> bytes:
     """In the envelope of the family that `path` belongs to."""
     if path == "/v1/messages" or path.startswith("/v1/messages/"):
         return anthropic_error(error, request_id)
+    if path == "/v1/responses" and error.param == "messages":
+        return openai_error(error, param="input")  # so the conversation is called there
     return openai_error(error)
 
 
@@ -65,7 +67,18 @@ def retry_after(error: OmlxError) -> str | None:
     return None
 
 
-def _openai_message(error: OmlxError) -> str:
+def _anthropic_message(error: OmlxError) -> str:
+    # Claude Code reads both numbers, and compacts by them.
+    if isinstance(error, ContextOverflow) and error.max_context:
+        return (
+            f"prompt is too long: {'at least ' * error.at_least}{error.prompt_tokens} tokens > "
+            f"{error.max_context} maximum"
+        )
+    return error.message
+
+
+def openai_message(error: OmlxError) -> str:
+    """The message as OpenAI clients read it."""
     # Clients look for this wording, and for both numbers, before they compact a conversation.
     if isinstance(error, ContextOverflow) and error.max_context:
         return (

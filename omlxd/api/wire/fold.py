@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from omlxd.ipc.messages import (
+    Accepted,
     Completed,
     Delta,
     Event,
@@ -84,10 +85,13 @@ class Fold:
 
     def __init__(self, num_choices: int) -> None:
         self.choices = [Choice() for _ in range(num_choices)]
+        self.prompt_tokens = 0  # as accepted: of a request that is only counted, nothing is used
         self.usage = Usage()
 
     def add(self, event: Event) -> None:
         match event:
+            case Accepted():
+                self.prompt_tokens = event.prompt_tokens
             case Delta():
                 choice = self.choices[event.index]
                 choice.say(Text, event.text)

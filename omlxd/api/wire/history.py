@@ -35,6 +35,12 @@ def linked(messages: Sequence[Message]) -> list[Message]:
     return normal
 
 
+def continues(messages: Sequence[Message]) -> bool:
+    """Whether the reply goes on with the last message, which is the model's own."""
+    last = messages[-1]
+    return last["role"] == "assistant" and "tool_calls" not in last and bool(last["content"])
+
+
 def _answering(message: Message, calls: dict[str, tuple[str, str]], numbers: count[int]) -> Message:
     number, name = calls.get(message.get("tool_call_id", ""), ("", ""))
     answered = {**message, "tool_call_id": number or _number(next(numbers))}

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from omlxd.api.ports import ServedModel
-from omlxd.api.wire.media import Omissions
+from omlxd.api.wire.openai_parts import Parts
 from omlxd.errors import RequestInvalid
 
 _ROLES = {
@@ -21,19 +21,17 @@ _ROLES = {
     "tool": "tool",
     "function": "tool",
 }
-_PICTURES = ("image_url", "image", "input_image")
-_PART_JOIN = "\n"
 
 
 class Conversation:
     """The messages of one request while they are normalised; counts what a model cannot see."""
 
     def __init__(self, model: ServedModel) -> None:
-        self._omissions = Omissions(model)
+        self._parts = Parts(model)
 
     @property
     def media_omitted(self) -> int:
-        return self._omissions.count
+        return self._parts.num_omitted
 
     def normalise(self, messages: Any) -> list[dict[str, Any]]:
         """`messages` of a body → role, content (string) and what a template may want."""
@@ -53,7 +51,7 @@ class Conversation:
             )
         normal: dict[str, Any] = {
             "role": _ROLES[role],
-            "content": self._content(message.get("content"), f"{where}.content"),
+            "content": self._parts.text(message.get("content"), f"{where}.content"),
         }
         if isinstance(name := message.get("name"), str):
             normal["name"] = name
@@ -63,30 +61,6 @@ class Conversation:
         if role == "assistant" and (calls := message.get("tool_calls")):
             normal["tool_calls"] = _tool_calls(calls, f"{where}.tool_calls")
         return normal
-
-    def _content(self, content: Any, where: str) -> str:
-        if content is None:
-            return ""
-        if isinstance(content, str):
-            return content
-        if not isinstance(content, list):
-            raise RequestInvalid(f"{where}: send a string, null, or a list of parts.", param=where)
-        texts = [self._part(part, f"{where}[{i}]") for i, part in enumerate(content)]
-        return _PART_JOIN.join(texts)
-
-    def _part(self, part: Any, where: str) -> str:
-        if isinstance(part, str):
-            return part
-        if not isinstance(part, Mapping) or not isinstance(kind := part.get("type"), str):
-            raise RequestInvalid(f"{where}: send an object with a type.", param=where)
-        text = part.get("refusal" if kind == "refusal" else "text")
-        if isinstance(text, str):
-            return text
-        if kind in ("text", "input_text", "output_text", "refusal"):
-            raise RequestInvalid(f"{where}.text: send a string.", param=f"{where}.text")
-        if kind in _PICTURES:
-            return self._omissions.picture(where)
-        return self._omissions.other(kind)
 
 
 def continues(message: Any) -> bool:

@@ -14,7 +14,7 @@ from msgspec import Meta, Struct
 
 from omlxd.api.wire.wording import refusal
 from omlxd.errors import RequestInvalid
-from omlxd.ipc.messages import Sampling
+from omlxd.ipc.messages import Sampling, Thinking
 
 # ------------------------------------------------------------------ limits
 
@@ -166,6 +166,13 @@ def flatten(body: Mapping[str, Any]) -> dict[str, Any]:
         raise RequestInvalid("extra_body: send a JSON object.", param="extra_body")
     merged = {**(extra or {}), **body}
     return {key: value for key, value in merged.items() if value is not None}
+
+
+def thinking(effort: str | None) -> Thinking:
+    """A `reasoning_effort`: `none` turns reasoning off, any other turns it on."""
+    if effort is None:
+        return Thinking()
+    return Thinking(enabled=False) if effort == "none" else Thinking(enabled=True, effort=effort)
 
 
 def refuse_unsupported(body: Mapping[str, Any]) -> None:

@@ -49,3 +49,11 @@ def test_an_overflow_that_was_not_counted_to_its_end_says_so() -> None:
 def test_overflow_without_numbers_keeps_its_own_words() -> None:
     """No made-up figures."""
     assert b'"message":"too long"' in openai_error(ContextOverflow("too long"))
+
+
+def test_a_conversation_is_called_as_its_route_calls_it() -> None:
+    """What the worker says of the messages is said of the input, where that is their name."""
+    error = ContextOverflow("too long")
+    assert b'"param":"input"' in error_for("/v1/responses", error, "req_1")
+    assert b'"param":"messages"' in error_for("/v1/chat/completions", error, "req_1")
+    assert b'"param":"n"' in error_for("/v1/responses", OmlxError("x", param="n"), "req_1")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from omlxd.api.wire.history import linked
+from omlxd.api.wire.history import continues, linked
 
 
 def call(id_: str, name: str) -> dict[str, Any]:
@@ -45,3 +45,12 @@ def test_a_longer_conversation_begins_as_the_shorter_one() -> None:
     short = conversation("x", "y")
     longer = [*short, *conversation("x", "z")]
     assert linked(longer)[: len(short)] == linked(short)
+
+
+def test_what_a_reply_goes_on_with() -> None:
+    """The model's own last text, if there is any and it called nothing."""
+    said = {"role": "assistant", "content": "{"}
+    assert continues([{"role": "user", "content": "a"}, said])
+    assert not continues([said, {"role": "user", "content": "a"}])
+    assert not continues([{**said, "tool_calls": [call("x", "a")]}])
+    assert not continues([{"role": "assistant", "content": "", "reasoning_content": "hm"}])

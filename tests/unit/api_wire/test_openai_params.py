@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omlxd.api.wire.openai_params import UNSUPPORTED, SharedParams, flatten, read
+from omlxd.api.wire.openai_params import UNSUPPORTED, SharedParams, flatten, read, thinking
 from omlxd.errors import RequestInvalid
+from omlxd.ipc.messages import Thinking
 
 
 def params_of(**body: Any) -> SharedParams:
@@ -176,3 +177,10 @@ def test_any_value_is_taken_or_refused(body: dict[str, Any]) -> None:
     """Whatever a known key holds, the only failure is RequestInvalid."""
     with contextlib.suppress(RequestInvalid):
         read(flatten(body), SharedParams).sampling()
+
+
+def test_effort_turns_reasoning_on_or_off() -> None:
+    """Where nothing is asked, the model's settings and its template decide."""
+    assert thinking(None) == Thinking()
+    assert thinking("none") == Thinking(enabled=False)
+    assert thinking("high") == Thinking(enabled=True, effort="high")

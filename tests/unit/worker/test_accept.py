@@ -88,6 +88,18 @@ def test_a_prompt_that_fills_the_window_overflows_with_both_numbers() -> None:
     assert error.param == "prompt"
 
 
+def test_a_prompt_can_be_counted_only() -> None:
+    """Also one that does not fit; what is far too long is refused before it costs anything."""
+    for size in (63, 64, 100):
+        counted = accepted(prompt=[5] * size, count_only=True)
+        assert (counted.rows, counted.prompt_tokens) == ([], size)
+    hello = [{"role": "user", "content": "hello"}]
+    generated = accepted(messages=hello)
+    assert accepted(messages=hello, count_only=True).prompt_tokens == generated.prompt_tokens
+    assert len(generated.rows[0].prompt) == generated.prompt_tokens
+    assert isinstance(refused(prompt="hello " * 2_000_000, count_only=True), ContextOverflow)
+
+
 def test_messages_that_overflow_are_named_as_messages() -> None:
     """The client is told the field that it sent."""
     assert refused(messages=[{"role": "user", "content": "hello " * 64}]).param == "messages"

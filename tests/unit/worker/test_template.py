@@ -213,6 +213,28 @@ def test_turns_are_merged_for_templates_that_want_them_to_alternate(
     assert tokenizer.decode(chat.encode(messages, template_kwargs={})) == expected
 
 
+@pytest.mark.parametrize(
+    ("template", "expected"),
+    [
+        (
+            "{%- for m in messages %}{%- if m.role == 'system' and not loop.first %}"
+            "{{- raise_exception('system must come first') }}{%- endif %}"
+            "{{- m.role + ':' + m.content + ';' }}{%- endfor %}",
+            "system:s;user:a;user:b;assistant:c;user:d;",
+        ),
+        (STRICT, "user:s\n\na\n\nb;assistant:c;user:d;"),
+    ],
+)
+def test_the_system_between_turns_becomes_the_user(template: str, expected: str) -> None:
+    """For templates that take it first only, or not at all; a longer turn begins the same."""
+    tokenizer = chat_tokenizer(template)
+    chat = ChatTemplate(tokenizer, turn_ends=frozenset(EOS_TOKENS))
+    messages = [{"role": "system", "content": "s"}, user("a"), {"role": "system", "content": "b"}]
+    longer = [*messages, {"role": "assistant", "content": "c"}, user("d")]
+    assert tokenizer.decode(chat.encode(longer, template_kwargs={})) == expected
+    assert expected.startswith(tokenizer.decode(chat.encode(messages, template_kwargs={})))
+
+
 def test_what_cannot_be_merged_is_refused_with_the_first_reason() -> None:
     """The words are about what was sent, not about what was tried."""
     messages = [{"role": "assistant", "content": "a"}, user("b")]

@@ -1,0 +1,270 @@
+"""Events to a message: exact transcripts, and the official client's own accumulator."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import msgspec
+from anthropic.lib.streaming._messages import accumulate_event
+from anthropic.types import Message
+from hypothesis import given
+from hypothesis import strategies as st
+
+from omlxd.api.ports import ServedModel
+from omlxd.api.wire.anthropic_render import MessageRenderer
+from omlxd.api.wire.dialect import Call
+from omlxd.api.wire.fold import Fold
+from omlxd.api.wire.sealed import seal, unseal
+from omlxd.errors import ContextOverflow, EngineFailed
+from omlxd.ipc.messages import (
+    Accepted,
+    Completed,
+    Delta,
+    Event,
+    Finished,
+    FinishReason,
+    ReasoningDelta,
+    ToolCallArguments,
+    ToolCallBegin,
+    ToolCallEnd,
+    Usage,
+)
+
+MODEL = ServedModel(id="org/tiny", kind="llm", max_output_tokens=50)
+CALL = Call(request_id="req_ab", created=1, model=MODEL)
+R = "req_ab"
+USAGE = Usage(prompt_tokens=12, output_tokens=9, reasoning_tokens=4, cached_tokens=8, ram=8)
+ACCEPTED = Accepted(R, 12)
+COMPLETED = Completed(R, USAGE)
+
+
+def renderer(*, max_tokens: int | None = None, shows_thinking: bool = True) -> MessageRenderer:
+    return MessageRenderer(CALL, max_tokens=max_tokens, shows_thinking=shows_thinking)
+
+
+def frames(raw: bytes) -> list[dict[str, Any]]:
+    """The events of a stream; each frame is named as its type."""
+    bodies = []
+    for frame in raw.decode().split("\n\n")[:-1]:
+        name, data = frame.split("\n")
+        body = msgspec.json.decode(data.removeprefix("data: "))
+        assert name == f"event: {body['type']}"
+        bodies.append(body)
+    return bodies
+
+
+def streamed(events: list[Event], **how: Any) -> list[dict[str, Any]]:
+    rendering = renderer(**how)
+    return frames(b"".join(rendering.event(event) for event in events))
+
+
+def whole(events: list[Event], **how: Any) -> dict[str, Any]:
+    fold = Fold(1)
+    for event in events:
+        fold.add(event)
+    return dict(msgspec.json.decode(renderer(**how).result(fold)))
+
+
+def accumulated(bodies: list[dict[str, Any]]) -> Message:
+    """What the official client makes of a stream."""
+    snapshot: Any = None
+    buffers: dict[int, bytes] = {}
+    for body in bodies:
+        event: Any = body
+        snapshot = accumulate_event(event=event, current_snapshot=snapshot, json_bufs=buffers)
+    return Message.model_validate(snapshot.model_dump())
+
+
+def call(number: int, name: str, *pieces: str) -> list[Event]:
+    arguments = [ToolCallArguments(R, 0, number, piece) for piece in pieces]
+    return [ToolCallBegin(R, 0, number, name), *arguments, ToolCallEnd(R, 0, number)]
+
+
+def test_a_transcript() -> None:
+    """Thinking, text and a call: every block begins, goes on and ends, once."""
+    events: list[Event] = [
+        ACCEPTED,
+        ReasoningDelta(R, 0, "hm"),
+        Delta(R, 0, "\n"),
+        Delta(R, 0, "I"),
+        Delta(R, 0, " look."),
+        *call(0, "ls", '{"a"', ":1}"),
+        Finished(R, 0, "tool_calls"),
+        COMPLETED,
+    ]
+    start, *middle, delta, stop = streamed(events)
+    assert start == {
+        "type": "message_start",
+        "message": {
+            "id": "msg_ab",
+            "type": "message",
+            "role": "assistant",
+            "model": "org/tiny",
+            "content": [],
+            "stop_reason": None,
+            "stop_sequence": None,
+            "usage": {
+                "input_tokens": 12,
+                "cache_creation_input_tokens": 0,
+                "cache_read_input_tokens": 0,
+                "output_tokens": 0,
+                "output_tokens_details": {"thinking_tokens": 0},
+            },
+        },
+    }
+    begin, piece, end = "content_block_start", "content_block_delta", "content_block_stop"
+    thinking = {"type": "thinking", "thinking": "", "signature": ""}
+    tool = {"type": "tool_use", "id": "toolu_ab000", "name": "ls", "input": {}}
+    arguments = "input_json_delta"
+    assert middle == [
+        {"type": begin, "index": 0, "content_block": thinking},
+        {"type": piece, "index": 0, "delta": {"type": "thinking_delta", "thinking": "hm"}},
+        {"type": piece, "index": 0, "delta": {"type": "signature_delta", "signature": seal("")}},
+        {"type": end, "index": 0},
+        {"type": begin, "index": 1, "content_block": {"type": "text", "text": ""}},
+        {"type": piece, "index": 1, "delta": {"type": "text_delta", "text": "\nI"}},
+        {"type": piece, "index": 1, "delta": {"type": "text_delta", "text": " look."}},
+        {"type": end, "index": 1},
+        {"type": begin, "index": 2, "content_block": tool},
+        {"type": piece, "index": 2, "delta": {"type": arguments, "partial_json": '{"a"'}},
+        {"type": piece, "index": 2, "delta": {"type": arguments, "partial_json": ":1}"}},
+        {"type": end, "index": 2},
+    ]
+    assert delta == {
+        "type": "message_delta",
+        "delta": {"stop_reason": "tool_use", "stop_sequence": None},
+        "usage": {
+            "input_tokens": 4,
+            "cache_creation_input_tokens": 0,
+            "cache_read_input_tokens": 8,
+            "output_tokens": 9,
+            "output_tokens_details": {"thinking_tokens": 4},
+        },
+    }
+    assert stop == {"type": "message_stop"}
+
+
+def reason_of(
+    reason: FinishReason, stop: str | None = None, *, output: int = 9, max_tokens: int | None = 20
+) -> tuple[str, str | None]:
+    usage = Usage(prompt_tokens=1, output_tokens=output)
+    events: list[Event] = [ACCEPTED, Finished(R, 0, reason, stop), Completed(R, usage)]
+    message = whole(events, max_tokens=max_tokens)
+    told = streamed(events, max_tokens=max_tokens)[-2]["delta"]
+    assert told == {key: message[key] for key in ("stop_reason", "stop_sequence")}
+    return message["stop_reason"], message["stop_sequence"]
+
+
+def test_why_it_stopped() -> None:
+    """A reply that ends short of every limit on replies ran into the window."""
+    assert reason_of("stop") == ("end_turn", None)
+    assert reason_of("stop", "END") == ("stop_sequence", "END")
+    assert reason_of("tool_calls") == ("tool_use", None)
+    assert reason_of("length", output=20) == ("max_tokens", None)
+    assert reason_of("length", output=50, max_tokens=None) == ("max_tokens", None)
+    assert reason_of("length", output=19) == ("model_context_window_exceeded", None)
+    assert reason_of("aborted") == ("max_tokens", None)
+
+
+def test_white_space_alone_is_no_block() -> None:
+    """Between reasoning and a call it says nothing, and clients would show it."""
+    events: list[Event] = [
+        ACCEPTED,
+        ReasoningDelta(R, 0, "\n"),
+        Delta(R, 0, "\n"),
+        Delta(R, 0, "\n"),
+        *call(0, "ls"),
+        Delta(R, 0, " "),
+        Finished(R, 0, "tool_calls"),
+        COMPLETED,
+    ]
+    (tool,) = whole(events)["content"]
+    assert tool == {"type": "tool_use", "id": "toolu_ab000", "name": "ls", "input": {}}
+    assert len(accumulated(streamed(events)).content) == 1
+
+
+def test_thinking_that_is_not_to_be_shown() -> None:
+    """The client carries it in the signature, so that the next turn has it word for word."""
+    thoughts = ["let me ", "see ☃"]
+    events: list[Event] = [
+        ACCEPTED,
+        *(ReasoningDelta(R, 0, thought) for thought in thoughts),
+        Delta(R, 0, "Yes."),
+        Finished(R, 0, "stop"),
+        COMPLETED,
+    ]
+    bodies = streamed(events, shows_thinking=False)
+    assert "thinking_delta" not in str(bodies)
+    hidden = whole(events, shows_thinking=False)["content"][0]
+    assert hidden["thinking"] == ""
+    assert unseal(hidden["signature"]) == "let me see ☃"
+    assert accumulated(bodies).model_dump()["content"][0] == hidden
+
+
+def test_numbers_of_a_call_are_not_read_and_written_again() -> None:
+    """An argument that no float can hold arrives as the model wrote it."""
+    arguments = '{"n":12345678901234567890123456789,"x":1.10}'
+    fold = Fold(1)
+    for event in [*call(0, "ls", arguments), Finished(R, 0, "tool_calls"), COMPLETED]:
+        fold.add(event)
+    assert arguments.encode() in renderer().result(fold)
+
+
+def test_a_failure_ends_the_stream() -> None:
+    """In the family's envelope, as an event of its own."""
+    (body,) = frames(renderer().failure(EngineFailed("it broke")))
+    assert body == {
+        "type": "error",
+        "error": {"type": "api_error", "message": "it broke"},
+        "request_id": "req_ab",
+    }
+
+
+def test_an_overflow_says_what_claude_code_reads() -> None:
+    """Both numbers stand in the words that make it compact the conversation."""
+    error = ContextOverflow("too long", prompt_tokens=70, max_context=64)
+    (body,) = frames(renderer().failure(error))
+    assert body["error"] == {
+        "type": "invalid_request_error",
+        "message": "prompt is too long: 70 tokens > 64 maximum",
+    }
+
+
+@st.composite
+def replies(draw: st.DrawFn) -> list[Event]:
+    """Any mix of reasoning, text and calls, cut anywhere."""
+    events: list[Event] = [ACCEPTED]
+    num_calls = 0
+
+    def pieces(text: str) -> list[str]:
+        cuts = sorted(draw(st.sets(st.integers(0, len(text)), max_size=3)) | {0, len(text)})
+        return [text[a:b] for a, b in itertools.pairwise(cuts)]
+
+    for kind in draw(st.lists(st.sampled_from(["text", "reasoning", "call"]), max_size=5)):
+        if kind == "call":
+            arguments = draw(st.dictionaries(st.text(max_size=3), st.text(max_size=5), max_size=2))
+            encoded = msgspec.json.encode(arguments).decode()
+            events += call(num_calls, draw(st.sampled_from(["ls", "cat"])), *pieces(encoded))
+            num_calls += 1
+            continue
+        text = draw(st.text(alphabet=st.sampled_from(" \nab☃\x1f"), max_size=8))
+        delta = Delta if kind == "text" else ReasoningDelta
+        events += [delta(R, 0, piece) for piece in pieces(text)]
+    events.append(Finished(R, 0, "tool_calls" if num_calls else "stop"))
+    return [*events, COMPLETED]
+
+
+@given(replies(), st.booleans())
+def test_a_stream_is_the_whole_message(events: list[Event], shows_thinking: bool) -> None:
+    """What the official client puts together from a stream is the answer without one."""
+    bodies = streamed(events, shows_thinking=shows_thinking)
+    message = whole(events, shows_thinking=shows_thinking)
+    assert accumulated(bodies) == Message.model_validate(message)
+    blocks = [
+        (body["type"].removeprefix("content_block_"), body["index"])
+        for body in bodies
+        if body["type"] in ("content_block_start", "content_block_stop")
+    ]
+    in_turn = [(step, index) for index in range(len(blocks) // 2) for step in ("start", "stop")]
+    assert blocks == in_turn
