@@ -131,7 +131,7 @@ class ReasoningDelta(Struct, frozen=True, tag=True, omit_defaults=True):
 
 
 class ToolCallBegin(Struct, frozen=True, tag=True, omit_defaults=True):
-    """A call of a tool that was offered begins; `call` numbers the choice's calls from 0."""
+    """A call of a tool that was offered; `call` numbers the choice's calls from 0."""
 
     request_id: str
     index: int
@@ -151,11 +151,12 @@ class ToolCallArguments(Struct, frozen=True, tag=True, omit_defaults=True):
 
 
 class ToolCallEnd(Struct, frozen=True, tag=True, omit_defaults=True):
-    """The call is complete and can be run. Every call that began ends before `Finished`."""
+    """The call can be run, unless it was `cut`. Every call that began ends before `Finished`."""
 
     request_id: str
     index: int
     call: int
+    cut: str = ""  # the text ended inside it, or it came out broken: all of it, as written
 
 
 class Finished(Struct, frozen=True, tag=True, omit_defaults=True):

@@ -15,6 +15,7 @@ from omlxd.ipc.messages import (
     TokenLogprob,
     ToolCallArguments,
     ToolCallBegin,
+    ToolCallEnd,
     Usage,
 )
 
@@ -35,10 +36,11 @@ class Reasoning(Text):
 
 @dataclass(slots=True)
 class Call:
-    """One tool call; `arguments` is JSON text."""
+    """One tool call; `arguments` is JSON text. One that was `cut` comes out as that text."""
 
     name: str
     parts: list[str] = field(default_factory=list)
+    cut: str = ""
 
     @property
     def arguments(self) -> str:
@@ -52,10 +54,17 @@ Block = Text | Reasoning | Call
 class Choice:
     """One choice as it grows. `blocks` has its parts in the order in which they came."""
 
-    blocks: list[Block] = field(default_factory=list)
+    grown: list[Block] = field(default_factory=list)
     logprobs: list[TokenLogprob] | None = None
     reason: FinishReason | None = None
     stop_sequence: str | None = None
+
+    @property
+    def blocks(self) -> list[Block]:
+        return [
+            Text([block.cut]) if isinstance(block, Call) and block.cut else block
+            for block in self.grown
+        ]
 
     @property
     def text(self) -> str:
@@ -69,14 +78,18 @@ class Choice:
     def calls(self) -> list[Call]:
         return [block for block in self.blocks if isinstance(block, Call)]
 
+    def begun(self, number: int) -> Call:
+        """The call of this number, cut or not."""
+        return [block for block in self.grown if isinstance(block, Call)][number]
+
     def say(self, kind: type[Text], text: str) -> None:
         """Goes on with the last block if it is of this kind."""
         if not text:
             return
-        last = self.blocks[-1] if self.blocks else None
+        last = self.grown[-1] if self.grown else None
         if isinstance(last, Call) or type(last) is not kind:
             last = kind()
-            self.blocks.append(last)
+            self.grown.append(last)
         last.parts.append(text)
 
 
@@ -102,9 +115,11 @@ class Fold:
             case ReasoningDelta():
                 self.choices[event.index].say(Reasoning, event.text)
             case ToolCallBegin():
-                self.choices[event.index].blocks.append(Call(event.name))
+                self.choices[event.index].grown.append(Call(event.name))
             case ToolCallArguments():
-                self.choices[event.index].calls[event.call].parts.append(event.text)
+                self.choices[event.index].begun(event.call).parts.append(event.text)
+            case ToolCallEnd():
+                self.choices[event.index].begun(event.call).cut = event.cut
             case Finished():
                 choice = self.choices[event.index]
                 choice.reason, choice.stop_sequence = event.reason, event.stop_sequence

@@ -47,3 +47,18 @@ def test_blocks_keep_the_order_of_events() -> None:
 def test_an_empty_delta_begins_no_block() -> None:
     """It may only carry log-probabilities."""
     assert folded(Delta("r", 0, "")).blocks == []
+
+
+def test_a_cut_call_is_text() -> None:
+    """Nobody runs half a call, and nothing of it is lost; the calls around it stay."""
+    choice = folded(
+        ToolCallBegin("r", 0, 0, "ls"),
+        ToolCallArguments("r", 0, 0, "{}"),
+        ToolCallEnd("r", 0, 0),
+        ToolCallBegin("r", 0, 1, "rm"),
+        ToolCallArguments("r", 0, 1, '{"pa'),
+        ToolCallEnd("r", 0, 1, cut='<call>rm {"pa'),
+        Finished("r", 0, "length"),
+    )
+    assert choice.calls == [Call("ls", ["{}"])]
+    assert choice.text == '<call>rm {"pa'

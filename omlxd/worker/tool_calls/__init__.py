@@ -1,0 +1,1 @@
+"""Tool calls read from what a model writes."""
