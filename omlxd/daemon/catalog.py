@@ -177,6 +177,7 @@ def live_settings(model: ModelSpec, spec: Spec) -> LiveSettings:
         sampling=Sampling(**model.sampling.model_dump(exclude_none=True)),
         cold_min_free_bytes=spec.cache.cold_min_free.of(0),
         log_prompts=spec.logging.prompts,
+        reasoning=model.reasoning,
     )
 
 

@@ -11,11 +11,18 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from omlxd.ipc.reports import CacheDone as CacheDone
+from omlxd.ipc.reports import CacheEvicted as CacheEvicted
+from omlxd.ipc.reports import CacheReport as CacheReport
+from omlxd.ipc.reports import RowStats as RowStats
+from omlxd.ipc.reports import Stats as Stats
+
 PROTOCOL = 1
 
 Kind = Literal["llm", "vlm", "ocr", "embedding", "reranker"]
 FinishReason = Literal["stop", "length", "tool_calls", "aborted"]
 CacheOp = Literal["clear_hot", "clear"]
+ReasoningMode = Literal["separate", "inline", "omit"]
 
 
 # ------------------------------------------------------------------ the neutral request
@@ -253,6 +260,7 @@ class LiveSettings(Struct, frozen=True, kw_only=True):
     cold: bool = False  # blocks may be written to and read from LoadSettings.cold_dir
     cold_min_free_bytes: int = 0  # nothing is written while the disk has less free than this
     log_prompts: bool = False  # text of prompts may be told in logs and explanations
+    reasoning: ReasoningMode = "separate"  # how it is delivered
 
 
 class Load(Struct, frozen=True, tag=True):
@@ -329,61 +337,6 @@ class Events(Struct, frozen=True, tag=True):
     """All events of one engine step, in order."""
 
     events: list[Event]
-
-
-class RowStats(Struct, frozen=True):
-    """Where one request stands, for `omlxctl requests`."""
-
-    request_id: str
-    status: Literal["waiting", "restoring", "prefill", "decode"]
-    prompt_tokens: int
-    computed_tokens: int
-    output_tokens: int
-
-
-class Stats(Struct, frozen=True, tag=True, kw_only=True):
-    """About once a second while anything runs, and once when it comes to rest."""
-
-    running: int
-    waiting: int
-    active_bytes: int  # MLX's allocator: in use
-    cache_bytes: int  # MLX's allocator: kept for reuse
-    prefill_tps: float = 0.0
-    decode_tps: float = 0.0
-    rows: list[RowStats] = []
-
-
-class CacheReport(Struct, frozen=True, tag=True, kw_only=True):
-    """The engine's part of the tiered cache, at most once a second; counters since its start."""
-
-    namespace: str  # hex; name of the model's folder in the cold tier
-    hot_bytes: int = 0
-    hot_limit_bytes: int = 0
-    hot_entries: int = 0
-    cold_entries: int = 0  # known to this worker
-    cold_bytes: int = 0
-    queued_bytes: int = 0  # waiting to be written
-    written_bytes: int = 0
-    read_bytes: int = 0
-    tokens: dict[str, int] = {}  # prompt tokens by source: ram, ssd, computed
-    counts: dict[str, int] = {}  # what happened, by reason
-    store_s: float = 0.0  # time of the engine that storing took
-    degraded: str = ""  # why the cold tier is not used though it may be
-
-
-class CacheEvicted(Struct, frozen=True, tag=True):
-    """Blocks that were dropped since the last report."""
-
-    tier: Literal["hot", "cold"]
-    blocks: int
-    bytes: int
-    reason: str
-
-
-class CacheDone(Struct, frozen=True, tag=True):
-    command_id: int
-    entries: int
-    bytes: int
 
 
 FromWorker = (

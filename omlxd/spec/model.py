@@ -221,7 +221,7 @@ class Defaults(Table):
         {}, "live", "variables for the chat template, such as enable_thinking"
     )
     reasoning: Literal["separate", "inline", "omit"] = key(
-        "separate", "live", "where a reply's reasoning goes", built=False
+        "separate", "live", "where a reply's reasoning goes"
     )
     sampling: Sampling = Sampling()
 

@@ -16,6 +16,7 @@ from omlxd.ipc.messages import GenerateRequest, LiveSettings
 from omlxd.worker.ports import RowJob
 from omlxd.worker.prompt_size import tokens_at_least
 from omlxd.worker.text_model import TextModel
+from omlxd.worker.text_output import OutputPlan
 from omlxd.worker.text_sampling import check_sampling, resolve_sampling
 
 _MAX_CHOICES = 128
@@ -30,7 +31,7 @@ class AcceptedRequest:
 
     rows: Sequence[RowJob]
     prompt_tokens: int
-    echo: str = ""
+    plan: OutputPlan
     may_log: bool = False  # text of its prompt may be told in explanations
 
 
@@ -46,7 +47,7 @@ def accept(request: GenerateRequest, *, model: TextModel, live: LiveSettings) ->
     window = served_window(model, live)
     prompt = _prompt(request, model, live)
     if request.count_only:  # told also where it does not fit: clients shorten by it
-        return AcceptedRequest([], len(prompt))
+        return AcceptedRequest([], len(prompt), OutputPlan())
     room = window - len(prompt)
     if room < 1:
         raise _overflow(request, len(prompt), window=window)
@@ -64,7 +65,31 @@ def accept(request: GenerateRequest, *, model: TextModel, live: LiveSettings) ->
         )
         for index in range(request.n)
     ]
-    return AcceptedRequest(rows, len(prompt), _echo(request, model), may_log=live.log_prompts)
+    plan = _output_plan(request, prompt, model, live)
+    return AcceptedRequest(rows, len(prompt), plan, may_log=live.log_prompts)
+
+
+def _output_plan(
+    request: GenerateRequest, prompt: Sequence[int], model: TextModel, live: LiveSettings
+) -> OutputPlan:
+    is_chat = request.messages is not None
+    offers = is_chat and request.tool_choice.mode != "none"
+    return OutputPlan(
+        form=model.form if is_chat else None,
+        in_reasoning=is_chat and _opens_reasoning(model, prompt),
+        reasoning=live.reasoning,
+        tools=[*request.tools, *request.deferred_tools] if offers else (),
+        parallel=request.tool_choice.parallel,
+        stops=request.stop,
+        echo=_echo(request, model),
+        continues=not is_chat or request.continue_final,
+        has_logprobs=request.top_logprobs is not None,
+    )
+
+
+def _opens_reasoning(model: TextModel, prompt: Sequence[int]) -> bool:
+    start = model.form.think_start
+    return bool(start) and model.decoding.text([*prompt[-32:]]).rstrip().endswith(start.rstrip())
 
 
 def _check(request: GenerateRequest) -> None:

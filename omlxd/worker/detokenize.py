@@ -132,13 +132,14 @@ class Decoding:
 
     The text equals `tokenizer.decode(ids, skip_special_tokens=True,
     clean_up_tokenization_spaces=False)` wherever that is valid text: the clean-up would drop
-    spaces before punctuation, which breaks code.
+    spaces before punctuation, which breaks code. Special tokens that are `shown` have their own
+    text: they are marks, which are read from it.
     """
 
-    def __init__(self, tokenizer: Any) -> None:
-        added = tokenizer.added_tokens_decoder.items()
-        special = {index for index, token in added if token.special}
-        self._special = frozenset(special.union(tokenizer.all_special_ids))
+    def __init__(self, tokenizer: Any, *, shown: Collection[str] = ()) -> None:
+        self._special = frozenset(
+            index for index, name in special_tokens(tokenizer).items() if name not in shown
+        )
         self._tokenizer = tokenizer
         backend = getattr(tokenizer, "backend_tokenizer", None)
         to_bytes = _token_wise(getattr(backend, "decoder", None))
@@ -169,9 +170,19 @@ class Decoding:
     def _decode(self, tokens: list[int]) -> str:
         return str(
             self._tokenizer.decode(
-                tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False
+                [token for token in tokens if token not in self._special],
+                skip_special_tokens=False,
+                clean_up_tokenization_spaces=False,
             )
         )
+
+
+def special_tokens(tokenizer: Any) -> dict[int, str]:
+    """Names of a transformers tokenizer's special tokens, by id."""
+    added = tokenizer.added_tokens_decoder.items()
+    named = {index: str(token.content) for index, token in added if token.special}
+    ids = tokenizer.all_special_ids
+    return named | dict(zip(ids, map(str, tokenizer.convert_ids_to_tokens(ids)), strict=True))
 
 
 def _token_wise(decoder: Any) -> Callable[[str, bool], bytes] | None:

@@ -20,11 +20,13 @@ class LogprobAligner:
         """`end` = how many characters are decoded when all of the token's are."""
         self._waiting.append((end, entry))
 
-    def show(self, text: str) -> list[TokenLogprob]:
-        """Entries of the tokens that are wholly visible once `text` is."""
-        self._num_visible += len(text)
+    def show(self, length: int, *, held: int) -> list[TokenLogprob]:
+        """Entries of the tokens that are wholly out once so many characters more are, of which
+        the last are `held` back.
+        """
+        self._num_visible += length
         ready = []
-        while self._waiting and self._waiting[0][0] <= self._num_visible:
+        while self._waiting and self._waiting[0][0] <= self._num_visible - held:
             ready.append(self._waiting.popleft()[1])
         return ready
 

@@ -193,15 +193,7 @@ class Requests:
 
     def _choices(self, request: GenerateRequest, accepted: AcceptedRequest) -> list[ChoiceOutput]:
         return [
-            ChoiceOutput(
-                request.request_id,
-                row.index,
-                decoding=self._decoding,
-                stops=request.stop,
-                echo=accepted.echo,
-                continues=request.prompt is not None or request.continue_final,
-                has_logprobs=request.top_logprobs is not None,
-            )
+            ChoiceOutput(request.request_id, row.index, decoding=self._decoding, plan=accepted.plan)
             for row in accepted.rows
         ]
 
@@ -215,6 +207,7 @@ class Requests:
         usage = Usage(
             prompt_tokens=len(request.prompt),
             output_tokens=sum(choice.num_tokens for choice in request.choices),
+            reasoning_tokens=sum(choice.num_reasoning_tokens for choice in request.choices),
             cached_tokens=paid.cached_ram + paid.cached_ssd,
             ram=paid.cached_ram,
             ssd=paid.cached_ssd,

@@ -191,7 +191,6 @@ def test_undeclared_models_have_the_defaults() -> None:
         ({"hub": {"endpoint": "https://m"}}, ("hub", "endpoint")),
         ({"mcp": {"servers": {"f": {"command": "x"}}}}, ("mcp", "servers")),
         ({"models": {"m": {"kind": "vlm"}}}, ("models", "m", "kind")),
-        ({"models": {"m": {"reasoning": "omit"}}}, ("models", "m", "reasoning")),
     ],
 )
 def test_keys_without_a_feature_are_refused(document: Any, loc: tuple[str, ...]) -> None:

@@ -192,5 +192,5 @@ def test_sampling_of_the_spec_reaches_the_row() -> None:
 def test_the_echo_is_the_prompts_text(as_ids: bool) -> None:
     """For ids it is what they decode to."""
     prompt = MODEL.tokenizer.encode("hello") if as_ids else "hello"
-    assert accepted(prompt=prompt, echo=True).echo == "hello"
-    assert accepted(prompt=prompt).echo == ""
+    assert accepted(prompt=prompt, echo=True).plan.echo == "hello"
+    assert accepted(prompt=prompt).plan.echo == ""

@@ -5,13 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from transformers.convert_slow_tokenizer import bytes_to_unicode
 
-from omlxd.ipc.messages import Delta, Finished, TokenLogprob
+from omlxd.ipc.messages import (
+    ChoiceEvent,
+    Delta,
+    Finished,
+    ReasoningDelta,
+    ReasoningMode,
+    TokenLogprob,
+)
 from omlxd.worker.detokenize import Decoding
+from omlxd.worker.output_format import OutputFormat
 from omlxd.worker.ports import TokenOut
-from omlxd.worker.text_output import ChoiceOutput
+from omlxd.worker.text_output import ChoiceOutput, OutputPlan
 from tests.support.tokenizers import chat_tokenizer, sentencepiece_tokenizer
 
 TOKENIZER = chat_tokenizer()
@@ -27,9 +37,10 @@ def outs(tokens: Sequence[int], *, length: bool = False) -> list[TokenOut]:
     return [*(TokenOut("r", 0, token) for token in tokens), TokenOut("r", 0, END, "stop")]
 
 
-def run(tokens: Sequence[TokenOut], **settings: Any) -> list[Delta | Finished]:
-    choice = ChoiceOutput("r", 0, **({"decoding": DECODING, "stops": []} | settings))
-    events: list[Delta | Finished] = []
+def run(tokens: Sequence[TokenOut], **settings: Any) -> list[ChoiceEvent]:
+    decoding = settings.pop("decoding", DECODING)
+    choice = ChoiceOutput("r", 0, decoding=decoding, plan=OutputPlan(**settings))
+    events: list[ChoiceEvent] = []
     for token in tokens:
         events += choice.feed(token)
         if choice.is_ended:
@@ -37,11 +48,11 @@ def run(tokens: Sequence[TokenOut], **settings: Any) -> list[Delta | Finished]:
     return events
 
 
-def text(events: Sequence[Delta | Finished]) -> str:
+def text(events: Sequence[ChoiceEvent]) -> str:
     return "".join(event.text for event in events if isinstance(event, Delta))
 
 
-def logprobs(events: Sequence[Delta | Finished]) -> list[TokenLogprob]:
+def logprobs(events: Sequence[ChoiceEvent]) -> list[TokenLogprob]:
     return [entry for event in events if isinstance(event, Delta) for entry in event.logprobs or []]
 
 
@@ -148,3 +159,63 @@ def test_an_echoed_prompt_is_the_first_delta() -> None:
 def test_an_empty_reply_has_no_delta() -> None:
     """A turn that ends at once only finishes."""
     assert run(outs([])) == [Finished("r", 0, "stop")]
+
+
+THINK = OutputFormat(think_start="<think>", think_end="</think>")
+THINKING = "<think>\nhm\nm\n</think>\n\nyes"
+
+
+def reasoning(events: Sequence[ChoiceEvent]) -> str:
+    return "".join(event.text for event in events if isinstance(event, ReasoningDelta))
+
+
+@pytest.mark.parametrize(
+    ("mode", "thought", "said"),
+    [
+        ("separate", "hm\nm", "yes"),
+        ("inline", "", "<think>\nhm\nm\n</think>\n\nyes"),
+        ("omit", "", "yes"),
+    ],
+)
+@pytest.mark.parametrize("opened", [False, True])
+def test_reasoning_goes_where_the_model_is_set_to(
+    mode: ReasoningMode, thought: str, said: str, opened: bool
+) -> None:
+    """Whether the prompt or the reply opens it, the client sees the same."""
+    written = THINKING.removeprefix("<think>\n") if opened else THINKING
+    events = run(outs(encode(written)), form=THINK, in_reasoning=opened, reasoning=mode)
+    assert (reasoning(events), text(events)) == (thought, said)
+
+
+def test_tokens_of_reasoning_are_counted_apart() -> None:
+    """Its marks count as reasoning, also where none of it is delivered."""
+    choice = ChoiceOutput("r", 0, decoding=DECODING, plan=OutputPlan(form=THINK, reasoning="omit"))
+    for token in outs(encode("<think>hm</think>") + encode("yes")):
+        choice.feed(token)
+    assert choice.num_reasoning_tokens == len(encode("<think>hm</think>"))
+    assert choice.num_tokens == choice.num_reasoning_tokens + len(encode("yes")) + 1
+
+
+def test_a_turn_cut_in_its_reasoning_says_nothing() -> None:
+    """By length and by a stop string alike: what was thought stays reasoning."""
+    for settings in ({}, {"stops": [" b"]}):
+        events = run(outs(encode("<think>a b"), length=True), form=THINK, **settings)
+        assert text(events) == ""
+        assert reasoning(events) == ("a" if settings else "a b")
+
+
+def test_log_probabilities_are_of_what_is_said() -> None:
+    """Reasoning has none."""
+    events = run(outs(encode("<think>hm</think>") + encode("yes")), form=THINK, has_logprobs=True)
+    assert "".join(entry.token for entry in logprobs(events)) == "yes"
+
+
+@given(st.lists(st.sampled_from(["<think>", "</think>", "a", " b", "\n", "😀"]), max_size=8))
+def test_a_reply_does_not_depend_on_where_its_tokens_part(pieces: list[str]) -> None:
+    """Token by token as the vocabulary has them, and byte by byte."""
+    whole = "".join(pieces)
+    names = bytes_to_unicode()
+    by_byte = [int(TOKENIZER.convert_tokens_to_ids(names[byte])) for byte in whole.encode()]
+    first = run(outs(encode(whole)), form=THINK)
+    second = run(outs(by_byte), form=THINK)
+    assert (reasoning(first), text(first)) == (reasoning(second), text(second))
