@@ -17,6 +17,9 @@ from omlxd.ipc.messages import (
     ReasoningDelta,
     ReasoningMode,
     TokenLogprob,
+    ToolCallArguments,
+    ToolCallBegin,
+    ToolCallEnd,
 )
 from omlxd.worker.detokenize import Decoding
 from omlxd.worker.output_format import OutputFormat
@@ -219,3 +222,72 @@ def test_a_reply_does_not_depend_on_where_its_tokens_part(pieces: list[str]) -> 
     first = run(outs(encode(whole)), form=THINK)
     second = run(outs(by_byte), form=THINK)
     assert (reasoning(first), text(first)) == (reasoning(second), text(second))
+
+
+CALLS = OutputFormat(think_start="<think>", think_end="</think>")
+TOOLS = [{"type": "function", "function": {"name": "ls", "description": "", "parameters": {}}}]
+LS = '<tool_call>\n{"name": "ls", "arguments": {"a": "b"}}\n</tool_call>'
+
+
+def calls(events: Sequence[ChoiceEvent]) -> list[tuple[str, str, str]]:
+    """Name, arguments, and what is told of a cut, by number."""
+    found: dict[int, list[str]] = {}
+    for event in events:
+        match event:
+            case ToolCallBegin():
+                found[event.call] = [event.name, "", ""]
+            case ToolCallArguments():
+                found[event.call][1] += event.text
+            case ToolCallEnd():
+                found[event.call][2] = event.cut
+    return [(name, arguments, cut) for name, arguments, cut in found.values()]
+
+
+def test_calls_are_told_apart_and_finish_the_turn() -> None:
+    """Reasoning, then text, then calls with numbers of their own."""
+    events = run(outs(encode(f"<think>hm</think>\n\nok\n{LS}\n{LS}")), form=CALLS, tools=TOOLS)
+    assert (reasoning(events), text(events)) == ("hm", "ok")
+    assert calls(events) == [("ls", '{"a": "b"}', "")] * 2
+    assert events[-1] == Finished("r", 0, "tool_calls")
+    assert sum(getattr(event, "tokens", 0) for event in events) <= len(outs(encode(LS))) * 3
+
+
+def test_one_call_only_ends_the_turn() -> None:
+    """The row is cut where the call ends, whatever would follow."""
+    sent = outs(encode(f"{LS}\n{LS}"))
+    choice = ChoiceOutput(
+        "r", 0, decoding=DECODING, plan=OutputPlan(form=CALLS, tools=TOOLS, parallel=False)
+    )
+    events: list[ChoiceEvent] = []
+    fed = 0
+    while not choice.is_ended:
+        events += choice.feed(sent[fed])
+        fed += 1
+    assert fed < len(sent) // 2 + 2
+    assert calls(events) == [("ls", '{"a": "b"}', "")]
+    assert events[-1] == Finished("r", 0, "tool_calls")
+
+
+@pytest.mark.parametrize(("length", "reason"), [(True, "length"), (False, "stop")])
+def test_a_call_that_is_cut_is_no_call(length: bool, reason: str) -> None:
+    """It ends with its text, and the turn is not one that calls."""
+    half = LS[:48]
+    events = run(outs(encode(half), length=length), form=CALLS, tools=TOOLS)
+    [(name, _, cut)] = calls(events)
+    assert (name, cut) == ("ls", half)
+    finished = events[-1]
+    assert isinstance(finished, Finished)
+    assert finished.reason == reason
+
+
+def test_calls_of_a_turn_that_ends_in_its_reasoning_are_delivered() -> None:
+    """The model took them for its answer; a cut turn is another matter."""
+    thought = encode(f"<think>hm {LS}")
+    assert len(calls(run(outs(thought), form=CALLS, tools=TOOLS))) == 1
+    assert calls(run(outs(thought, length=True), form=CALLS, tools=TOOLS)) == []
+
+
+def test_markup_is_text_where_no_tools_were_offered() -> None:
+    """Nobody could run the call."""
+    events = run(outs(encode(LS)), form=CALLS)
+    assert (text(events), calls(events)) == (LS, [])
