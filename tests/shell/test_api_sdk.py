@@ -199,7 +199,7 @@ async def test_refusals_before_the_stream(
         ({"model": "embedder"}, openai.BadRequestError, "invalid_request", "model"),
         ({"temperature": 3}, openai.BadRequestError, "invalid_request", "temperature"),
         ({"n": 0, "stream": True}, openai.BadRequestError, "invalid_request", "n"),
-        ({"tools": [{"type": "function"}]}, openai.BadRequestError, "invalid_request", "tools"),
+        ({"tools": {}}, openai.BadRequestError, "invalid_request", "tools"),
     ],
 )
 async def test_bad_requests(

@@ -8,30 +8,31 @@ from typing import Any
 import msgspec
 
 from omlxd.api.wire import openai_params as params
-from omlxd.api.wire import sse
+from omlxd.api.wire import structure
+from omlxd.api.wire.chat_render import ChatRenderer
+from omlxd.api.wire.chat_tools import read_choice, read_tools
 from omlxd.api.wire.dialect import Call, Dialect, Job, require_generating
-from omlxd.api.wire.errors import openai_error
-from omlxd.api.wire.fold import Fold
 from omlxd.api.wire.openai_messages import Conversation, continues
-from omlxd.errors import OmlxError, RequestInvalid
-from omlxd.ipc.messages import (
-    Completed,
-    Delta,
-    Event,
-    Finished,
-    FinishReason,
-    GenerateRequest,
-    TokenLogprob,
-    Usage,
-)
+from omlxd.errors import RequestInvalid
+from omlxd.ipc.messages import GenerateRequest, Thinking
 
 API = "chat"
-_encode = msgspec.json.encode
 _RESERVED_KWARGS = frozenset(
     {"messages", "conversation", "tools", "chat_template", "tokenize", "add_generation_prompt"}
     | {"continue_final_message", "return_dict", "return_tensors", "bos_token", "eos_token"}
 )
 _FLAGS = ("enable_thinking", "thinking")  # some clients send these as "true" and "false"
+
+
+class ReasoningParam(msgspec.Struct, frozen=True, kw_only=True):
+    effort: str | None = None
+    max_tokens: params.OutputTokens | None = None
+    enabled: bool | None = None
+
+
+class ThinkingParam(msgspec.Struct, frozen=True, kw_only=True):
+    type: str | None = None
+    budget_tokens: params.OutputTokens | None = None
 
 
 class ChatParams(params.SharedParams, frozen=True, kw_only=True):
@@ -41,6 +42,9 @@ class ChatParams(params.SharedParams, frozen=True, kw_only=True):
     chat_template_kwargs: dict[str, Any] = msgspec.field(default_factory=dict)
     enable_thinking: bool | str | None = None
     reasoning_effort: str | None = None
+    reasoning: ReasoningParam = ReasoningParam()
+    thinking: ThinkingParam = ThinkingParam()
+    thinking_budget: params.OutputTokens | None = None
 
 
 def parse(body: Mapping[str, Any], call: Call) -> Job:
@@ -48,7 +52,8 @@ def parse(body: Mapping[str, Any], call: Call) -> Job:
     require_generating(call.model)
     body = params.flatten(body)
     asked = params.read(body, ChatParams)
-    _refuse_structure(body)
+    _refuse(body)
+    tools = read_tools(body)
     conversation = Conversation(call.model)
     messages = conversation.normalise(body.get("messages"))
     request = GenerateRequest(
@@ -56,6 +61,10 @@ def parse(body: Mapping[str, Any], call: Call) -> Job:
         model=call.model.id,
         api=API,
         messages=messages,
+        tools=tools,
+        tool_choice=read_choice(body, tools),
+        constraint=structure.of_body(body),
+        thinking=_thinking(asked),
         template_kwargs=_template_kwargs(asked),
         continue_final=continues(body["messages"][-1]),
         sampling=asked.sampling(),
@@ -77,123 +86,7 @@ def parse(body: Mapping[str, Any], call: Call) -> Job:
 DIALECT = Dialect(name=API, parse=parse)
 
 
-class ChatRenderer:
-    """Chunks of one answer. The part of a chunk that never changes is encoded once."""
-
-    def __init__(self, call: Call, *, include_usage: bool) -> None:
-        self._identity = {
-            "id": f"chatcmpl-{call.request_id.removeprefix('req_')}",
-            "created": call.created,
-            "model": call.model.id,
-        }
-        head = _encode({"object": "chat.completion.chunk", **self._identity})[:-1]
-        self._head = b"data: " + head + b',"choices":['
-        self._tail = b'],"usage":null}\n\n' if include_usage else b"]}\n\n"
-        self._include_usage = include_usage
-        self._opened: set[int] = set()
-
-    def event(self, event: Event) -> bytes:
-        if isinstance(event, Delta):
-            logprobs = b"null"
-            if event.logprobs is not None:
-                logprobs = _encode(_logprobs(event.logprobs))
-            delta = b'{"content":' + _encode(event.text) + b"}"
-            return self._open(event.index) + self._chunk(event.index, delta, logprobs, b"null")
-        if isinstance(event, Finished):
-            reason = _encode(finish_reason(event.reason))
-            return self._open(event.index) + self._chunk(event.index, b"{}", b"null", reason)
-        if isinstance(event, Completed):
-            return self._usage(event.usage) + sse.DONE
-        return b""
-
-    def failure(self, error: OmlxError) -> bytes:
-        return sse.data(openai_error(error)) + sse.DONE
-
-    def result(self, fold: Fold) -> bytes:
-        choices = [
-            {
-                "index": index,
-                "message": {"role": "assistant", "content": choice.text, "refusal": None},
-                "logprobs": None if choice.logprobs is None else _logprobs(choice.logprobs),
-                "finish_reason": finish_reason(choice.reason),
-            }
-            for index, choice in enumerate(fold.choices)
-        ]
-        return _encode(
-            {
-                "object": "chat.completion",
-                **self._identity,
-                "choices": choices,
-                "usage": usage_object(fold.usage),
-            }
-        )
-
-    def _open(self, index: int) -> bytes:
-        """The role goes out with the choice's first text, so it says nothing too early."""
-        if index in self._opened:
-            return b""
-        self._opened.add(index)
-        return self._chunk(index, b'{"role":"assistant","content":""}', b"null", b"null")
-
-    def _chunk(self, index: int, delta: bytes, logprobs: bytes, reason: bytes) -> bytes:
-        choice = b'{"index":%d,"delta":%b,"logprobs":%b,"finish_reason":%b}'
-        return self._head + choice % (index, delta, logprobs, reason) + self._tail
-
-    def _usage(self, usage: Usage) -> bytes:
-        if not self._include_usage:
-            return b""
-        return self._head + b'],"usage":' + _encode(usage_object(usage)) + b"}\n\n"
-
-
-def finish_reason(reason: FinishReason | None) -> str:
-    """OpenAI's word. A choice that the engine gave up is not a success: it was cut short."""
-    assert reason is not None, "rendered before the choice finished"
-    return "length" if reason == "aborted" else reason
-
-
-def usage_object(usage: Usage) -> dict[str, Any]:
-    return {
-        "prompt_tokens": usage.prompt_tokens,
-        "completion_tokens": usage.output_tokens,
-        "total_tokens": usage.prompt_tokens + usage.output_tokens,
-        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
-    }
-
-
-def floor(logprob: float) -> float:
-    """JSON has no -inf; OpenAI's value for "very unlikely" stands for it."""
-    return max(logprob, -9999.0)
-
-
-def _logprobs(tokens: list[TokenLogprob]) -> dict[str, Any]:
-    content = [
-        {
-            "token": token.token,
-            "logprob": floor(token.logprob),
-            "bytes": list(token.bytes_),
-            "top_logprobs": [
-                {"token": text, "logprob": floor(logprob), "bytes": list(raw)}
-                for text, logprob, raw in token.top
-            ],
-        }
-        for token in tokens
-    ]
-    return {"content": content, "refusal": None}
-
-
-def _refuse_structure(body: Mapping[str, Any]) -> None:
-    """Tools and schemas change what comes back, so they are refused until they are kept."""
-    # "none" promises a plain answer, which is what there is; the tools stay out of the prompt.
-    if body.get("tools") and body.get("tool_choice") != "none":
-        raise RequestInvalid(
-            "tools: tool calls are not in this version; leave tools out, "
-            'or send tool_choice "none".',
-            param="tools",
-        )
-    wanted = body.get("response_format")
-    kind = wanted.get("type") if isinstance(wanted, Mapping) else wanted
-    if kind not in (None, "text"):
-        raise params.not_in_this_version("response_format", f"{kind!r}")
+def _refuse(body: Mapping[str, Any]) -> None:
     if body.get("best_of", 1) != 1:
         raise params.not_in_this_version("best_of")
     if body.get("modalities", ["text"]) != ["text"]:
@@ -220,13 +113,27 @@ def _top_logprobs(asked: ChatParams) -> int | None:
     return None
 
 
+def _thinking(asked: ChatParams) -> Thinking:
+    """The many ways to say whether, and how long, the model is to think; the first wins."""
+    effort = asked.reasoning_effort or asked.reasoning.effort
+    wanted = params.thinking(effort)
+    enabled = (
+        None if asked.enable_thinking is None else _flag(asked.enable_thinking, "enable_thinking")
+    )
+    if enabled is None and asked.thinking.type is not None:
+        enabled = asked.thinking.type != "disabled"
+    if enabled is None:
+        enabled = asked.reasoning.enabled
+    budgets = (asked.thinking_budget, asked.thinking.budget_tokens, asked.reasoning.max_tokens)
+    return Thinking(
+        enabled=wanted.enabled if enabled is None else enabled,
+        budget_tokens=next((budget for budget in budgets if budget is not None), None),
+        effort=wanted.effort,
+    )
+
+
 def _template_kwargs(asked: ChatParams) -> dict[str, Any]:
-    kwargs: dict[str, Any] = {}
-    if asked.enable_thinking is not None:
-        kwargs["enable_thinking"] = asked.enable_thinking
-    if asked.reasoning_effort is not None:
-        kwargs["reasoning_effort"] = asked.reasoning_effort
-    kwargs |= asked.chat_template_kwargs
+    kwargs = dict(asked.chat_template_kwargs)
     for name in kwargs:
         if name in _RESERVED_KWARGS:
             raise RequestInvalid(

@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 
 from omlxd.api.wire import openai_params as params
-from omlxd.api.wire import sse
+from omlxd.api.wire import sse, structure
+from omlxd.api.wire.chat_render import finish_reason, floor, usage_object
 from omlxd.api.wire.dialect import Call, Dialect, Job, require_generating
 from omlxd.api.wire.errors import openai_error
 from omlxd.api.wire.fold import Fold
-from omlxd.api.wire.openai_chat import finish_reason, floor, usage_object
 from omlxd.errors import OmlxError, RequestInvalid
 from omlxd.ipc.messages import (
     Completed,
@@ -56,6 +56,7 @@ def parse(body: Mapping[str, Any], call: Call) -> Job:
             stop=asked.stops,
             n=asked.n,
             top_logprobs=asked.logprobs,
+            constraint=structure.of_body(body),
             ignore_eos=asked.ignore_eos,
         )
         for number, prompt in enumerate(prompts)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from omlxd.api.ports import ServedModel
+from omlxd.api.wire.history import linked
 from omlxd.api.wire.openai_parts import Parts
 from omlxd.errors import RequestInvalid
 
@@ -39,7 +40,7 @@ class Conversation:
             raise RequestInvalid(
                 "messages: send a list with at least one message.", param="messages"
             )
-        return [self._message(message, f"messages[{i}]") for i, message in enumerate(messages)]
+        return linked([self._message(m, f"messages[{i}]") for i, m in enumerate(messages)])
 
     def _message(self, message: Any, where: str) -> dict[str, Any]:
         if not isinstance(message, Mapping):
@@ -55,11 +56,16 @@ class Conversation:
         }
         if isinstance(name := message.get("name"), str):
             normal["name"] = name
+        if role == "tool" and isinstance(answered := message.get("tool_call_id"), str):
+            normal["tool_call_id"] = answered
         reasoning = message.get("reasoning_content") or message.get("reasoning")
         if role == "assistant" and isinstance(reasoning, str):
             normal["reasoning_content"] = reasoning
         if role == "assistant" and (calls := message.get("tool_calls")):
             normal["tool_calls"] = _tool_calls(calls, f"{where}.tool_calls")
+        elif role == "assistant" and (function := message.get("function_call")):  # the old form
+            calls = [{"function": function}]
+            normal["tool_calls"] = _tool_calls(calls, f"{where}.function_call")
         return normal
 
 
@@ -85,4 +91,5 @@ def _tool_call(call: Any, where: str) -> dict[str, Any]:
         raise RequestInvalid(f"{where}.function.name: send a string.", param=where)
     # A call without arguments is written in three ways; the prompt must not tell them apart.
     arguments = function.get("arguments") or "{}"
-    return {"type": "function", "function": {"name": name, "arguments": arguments}}
+    normal = {"type": "function", "function": {"name": name, "arguments": arguments}}
+    return {**normal, "id": call["id"]} if isinstance(call.get("id"), str) else normal

@@ -126,7 +126,8 @@ def test_stream_transcript() -> None:
         f'data: {HEAD}"choices":[{{"index":0,"text":"","logprobs":null,'
         '"finish_reason":"length"}],"usage":null}',
         f'data: {HEAD}"choices":[],"usage":{{"prompt_tokens":1,"completion_tokens":1,'
-        '"total_tokens":2,"prompt_tokens_details":{"cached_tokens":0}}}',
+        '"total_tokens":2,"prompt_tokens_details":{"cached_tokens":0},'
+        '"completion_tokens_details":{"reasoning_tokens":0}}}',
         "data: [DONE]",
     ]
 

@@ -42,10 +42,14 @@ def test_null_and_missing_content_are_empty() -> None:
             "role": "assistant",
             "content": "",
             "tool_calls": [
-                {"type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
+                {
+                    "id": "000000001",
+                    "type": "function",
+                    "function": {"name": "f", "arguments": '{"a": 1}'},
+                }
             ],
         },
-        {"role": "tool", "content": ""},
+        {"role": "tool", "content": "", "tool_call_id": "000000001", "name": "f"},
     ]
 
 

@@ -83,7 +83,8 @@ SAMPLES: list[tuple[str, str, list[Call]]] = [
     ),
     (
         "json_tools",
-        '<tool_call>[{"name": "ls", "arguments": {}}, {"name": "ls", "parameters": {}}]</tool_call>',
+        '<tool_call>[{"name": "ls", "arguments": {}}, '
+        '{"name": "ls", "parameters": {}}]</tool_call>',
         [("ls", {}), ("ls", {})],
     ),
     (
