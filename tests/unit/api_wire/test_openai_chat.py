@@ -15,18 +15,12 @@ from omlxd.errors import ContextOverflow, EngineFailed, RequestInvalid
 from omlxd.ipc.messages import (
     Accepted,
     Completed,
-    Constraint,
     Delta,
     Event,
     Finished,
     GenerateRequest,
-    ReasoningDelta,
     Thinking,
     TokenLogprob,
-    ToolCallArguments,
-    ToolCallBegin,
-    ToolCallEnd,
-    ToolChoice,
     Usage,
 )
 
@@ -159,142 +153,6 @@ def test_refused_by_name(body: dict[str, Any], param: str) -> None:
         job_of(**body)
     assert refusal.value.param == param
     assert param.split(".")[0] in refusal.value.message
-
-
-@pytest.mark.parametrize(
-    ("body", "choice"),
-    [
-        ({}, ToolChoice()),
-        ({"tool_choice": "none"}, ToolChoice(mode="none")),
-        ({"tool_choice": "required"}, ToolChoice(mode="required")),
-        (
-            {"tool_choice": {"type": "function", "function": {"name": "ls"}}},
-            ToolChoice(mode="required", names=["ls"]),
-        ),
-        ({"function_call": {"name": "ls"}}, ToolChoice(mode="required", names=["ls"])),
-        ({"parallel_tool_calls": False}, ToolChoice(parallel=False)),
-        (
-            {
-                "tool_choice": {
-                    "type": "allowed_tools",
-                    "allowed_tools": {
-                        "mode": "auto",
-                        "tools": [{"type": "function", "function": {"name": "ls"}}],
-                    },
-                }
-            },
-            ToolChoice(names=["ls"]),
-        ),
-    ],
-)
-def test_tools(body: dict[str, Any], choice: ToolChoice) -> None:
-    """Functions, under either name, and what is to be done with them."""
-    for tools in ({"tools": [LS, {"type": "web_search"}]}, {"functions": [LS["function"]]}):
-        request = request_of(**tools, **body)
-        assert [tool["function"]["name"] for tool in request.tools] == ["ls"]
-        assert request.tool_choice == choice
-
-
-@pytest.mark.parametrize(
-    ("body", "constraint"),
-    [
-        ({"response_format": {"type": "text"}}, None),
-        ({"response_format": {"type": "json_object"}}, Constraint(kind="json_object")),
-        (
-            {"response_format": {"type": "json_schema", "json_schema": {"schema": {}}}},
-            Constraint(kind="json_schema", value={}, param="response_format.json_schema.schema"),
-        ),
-        ({"guided_json": "{}"}, Constraint(kind="json_schema", value={}, param="guided_json")),
-        (
-            {"extra_body": {"guided_choice": ["a", "b"]}},
-            Constraint(kind="choice", value=["a", "b"], param="guided_choice"),
-        ),
-        (
-            {"structured_outputs": {"regex": "a+"}},
-            Constraint(kind="regex", value="a+", param="structured_outputs.regex"),
-        ),
-        (
-            {"structured_outputs": {"grammar": 'start: "a"', "json": None}},
-            Constraint(kind="lark", value='start: "a"', param="structured_outputs.grammar"),
-        ),
-        (
-            {"structured_outputs": {"json_object": True}},
-            Constraint(kind="json_object", param="structured_outputs.json_object"),
-        ),
-    ],
-)
-def test_structure(body: dict[str, Any], constraint: Constraint | None) -> None:
-    """What the answer has to look like, and where that stood."""
-    assert request_of(**body).constraint == constraint
-
-
-def test_a_tool_round_in_the_history() -> None:
-    """Ids are numbers by position; null content is none; results know their tool."""
-    call = {"id": "x", "type": "function", "function": {"name": "ls", "arguments": "{}"}}
-    request = request_of(
-        messages=[
-            *HI,
-            {"role": "assistant", "content": None, "tool_calls": [call]},
-            {"role": "tool", "tool_call_id": "x", "content": [{"type": "text", "text": "a"}]},
-        ]
-    )
-    assert request.messages == [
-        *HI,
-        {"role": "assistant", "content": "", "tool_calls": [{**call, "id": "000000001"}]},
-        {"role": "tool", "content": "a", "tool_call_id": "000000001", "name": "ls"},
-    ]
-
-
-CALLS: list[Event] = [
-    ReasoningDelta("req_ab", 0, "hm"),
-    ToolCallBegin("req_ab", 0, 0, "ls"),
-    ToolCallArguments("req_ab", 0, 0, '{"a"'),
-    ToolCallArguments("req_ab", 0, 0, ":1}"),
-    ToolCallEnd("req_ab", 0, 0),
-    ToolCallBegin("req_ab", 0, 1, "ls"),
-    ToolCallArguments("req_ab", 0, 1, "{}"),
-    ToolCallEnd("req_ab", 0, 1),
-    Finished("req_ab", 0, "tool_calls"),
-]
-
-
-def test_calls_in_a_stream() -> None:
-    """Id and name once, an index of its own for each call, arguments in pieces."""
-    lines = run(job_of(stream=True, tools=[LS]), *CALLS).split("\n\n")[:-1]
-    choices = [msgspec.json.decode(line.removeprefix("data: "))["choices"][0] for line in lines]
-    assert [choice["delta"] for choice in choices] == [
-        {"role": "assistant", "content": ""},
-        {"reasoning_content": "hm"},
-        {"tool_calls": [called(0, "call_ab0000", "")]},
-        {"tool_calls": [{"index": 0, "function": {"arguments": '{"a"'}}]},
-        {"tool_calls": [{"index": 0, "function": {"arguments": ":1}"}}]},
-        {"tool_calls": [called(1, "call_ab0001", "")]},
-        {"tool_calls": [{"index": 1, "function": {"arguments": "{}"}}]},
-        {},
-    ]
-    assert choices[-1]["finish_reason"] == "tool_calls"
-
-
-def called(index: int, name: str, arguments: str) -> dict[str, Any]:
-    function = {"name": "ls", "arguments": arguments}
-    return {"index": index, "id": name, "type": "function", "function": function}
-
-
-def test_calls_in_a_whole_answer() -> None:
-    """The same calls; content is null where nothing was said."""
-    fold = Fold(1)
-    for event in CALLS:
-        fold.add(event)
-    message = msgspec.json.decode(job_of(tools=[LS]).renderer.result(fold))["choices"][0]
-    assert message["finish_reason"] == "tool_calls"
-    calls = [called(0, "call_ab0000", '{"a":1}'), called(1, "call_ab0001", "{}")]
-    assert message["message"] == {
-        "role": "assistant",
-        "content": None,
-        "refusal": None,
-        "reasoning_content": "hm",
-        "tool_calls": [{k: v for k, v in call.items() if k != "index"} for call in calls],
-    }
 
 
 def test_models_of_other_kinds_are_refused() -> None:
