@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from omlxd.errors import ContextOverflow, RequestInvalid
 from omlxd.ipc.messages import GenerateRequest, LiveSettings
@@ -50,7 +51,7 @@ def accept(request: GenerateRequest, *, model: TextModel, live: LiveSettings) ->
         return AcceptedRequest([], len(prompt), OutputPlan())
     room = window - len(prompt)
     if room < 1:
-        raise _overflow(request, len(prompt), window=window)
+        raise _overflow(request, len(prompt), window=window, live=live)
     rows = [
         RowJob(
             request_id=request.request_id,
@@ -75,7 +76,7 @@ def _output_plan(
     is_chat = request.messages is not None
     offers = is_chat and request.tool_choice.mode != "none"
     return OutputPlan(
-        form=model.form if is_chat else None,
+        form=model.template.form if is_chat else None,
         in_reasoning=is_chat and _opens_reasoning(model, prompt),
         reasoning=live.reasoning,
         tools=[*request.tools, *request.deferred_tools] if offers else (),
@@ -88,7 +89,7 @@ def _output_plan(
 
 
 def _opens_reasoning(model: TextModel, prompt: Sequence[int]) -> bool:
-    start = model.form.think_start
+    start = model.template.form.think_start
     return bool(start) and model.decoding.text([*prompt[-32:]]).rstrip().endswith(start.rstrip())
 
 
@@ -133,15 +134,16 @@ def _prompt(request: GenerateRequest, model: TextModel, live: LiveSettings) -> l
 
     def check_size(text: str) -> None:
         if (tokens := tokens_at_least(text, count, window=window)) is not None:
-            raise _overflow(request, tokens, window=window, at_least=True)
+            raise _overflow(request, tokens, window=window, live=live, at_least=True)
 
     if request.messages is not None:
         if len(request.messages) > window:  # each is a token or more
-            raise _overflow(request, len(request.messages), window=window, at_least=True)
+            least = len(request.messages)
+            raise _overflow(request, least, window=window, live=live, at_least=True)
         prompt = model.template.encode(
             request.messages,
             tools=request.tools,
-            template_kwargs={**live.chat_template_kwargs, **request.template_kwargs},
+            template_kwargs=_template_kwargs(request, live),
             continue_final=request.continue_final,
             check_size=check_size,
         )
@@ -167,15 +169,35 @@ def _prompt(request: GenerateRequest, model: TextModel, live: LiveSettings) -> l
     return [model.tokenizer.bos_token_id]
 
 
+def _template_kwargs(request: GenerateRequest, live: LiveSettings) -> dict[str, Any]:
+    """The model's settings, then how to think, then what the request says by name; the last counts.
+
+    Templates know the switch under two names.
+    """
+    thinking = request.thinking
+    asked: dict[str, Any] = {}
+    if thinking.enabled is not None:
+        asked |= {"enable_thinking": thinking.enabled, "thinking": thinking.enabled}
+    if thinking.effort is not None:
+        asked["reasoning_effort"] = thinking.effort
+    return {**live.chat_template_kwargs, **asked, **request.template_kwargs}
+
+
 def _overflow(
-    request: GenerateRequest, tokens: int, *, window: int, at_least: bool = False
+    request: GenerateRequest,
+    tokens: int,
+    *,
+    window: int,
+    live: LiveSettings,
+    at_least: bool = False,
 ) -> ContextOverflow:
+    """Names the window that the client was told of, so that it shortens to that."""
     return ContextOverflow(
         f"the prompt is {'at least ' * at_least}{tokens} tokens and a reply needs at least one;"
         f" the window of {request.model} is {window} tokens",
         param="prompt" if request.messages is None else "messages",
         prompt_tokens=tokens,
-        max_context=window,
+        max_context=min(window, int(window * live.context_scale_factor)),
         at_least=at_least,
     )
 

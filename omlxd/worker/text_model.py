@@ -16,7 +16,6 @@ from transformers import AutoTokenizer
 from omlxd.ipc.messages import LoadSettings, Sampling
 from omlxd.models.kinds import NESTED_CONFIGS, max_context
 from omlxd.worker.detokenize import Decoding, special_tokens
-from omlxd.worker.output_format import OutputFormat, output_format
 from omlxd.worker.ports import LoadError
 from omlxd.worker.template import ChatTemplate
 from omlxd.worker.text_sampling import model_sampling
@@ -34,7 +33,6 @@ class TextModel:
     tokenizer: Any  # of transformers
     template: ChatTemplate
     decoding: Decoding
-    form: OutputFormat
     window: int  # tokens, the model's own
     vocabulary: int  # token ids are below this
     stop_tokens: frozenset[int]
@@ -62,15 +60,14 @@ def load_text_model(settings: LoadSettings) -> TextModel:
         tokenizer.chat_template = settings.chat_template
     nested = (config.get(key) for key in NESTED_CONFIGS)
     configs = [config, *(part for part in nested if isinstance(part, dict))]
-    form = output_format(tokenizer)
     stop_tokens = _stop_tokens([generation, *configs], tokenizer.eos_token_id)
+    template = ChatTemplate(tokenizer, turn_ends=stop_tokens)
     window = max_context(config) or min(int(tokenizer.model_max_length), _NO_WINDOW)
     tokenizer.model_max_length = _NO_LENGTH  # the served window is checked, with both numbers
     return TextModel(
         tokenizer=tokenizer,
-        template=ChatTemplate(tokenizer, turn_ends=stop_tokens),
-        decoding=Decoding(tokenizer, shown=form.shown(special_tokens(tokenizer).values())),
-        form=form,
+        template=template,
+        decoding=Decoding(tokenizer, shown=template.form.shown(special_tokens(tokenizer).values())),
         window=window,
         vocabulary=next(_named(configs, "vocab_size"), len(tokenizer)),
         stop_tokens=stop_tokens,

@@ -10,7 +10,6 @@ from transformers import PreTrainedTokenizerFast
 
 from omlxd.ipc.messages import Sampling
 from omlxd.worker.detokenize import Decoding
-from omlxd.worker.output_format import output_format
 from omlxd.worker.template import ChatTemplate
 from omlxd.worker.text_model import TextModel
 from tests.support.models import CHAT_TEMPLATE, EOS_TOKENS, VOCABULARY, byte_level_tokenizer
@@ -63,7 +62,6 @@ def text_model(**changes: Any) -> TextModel:
         "tokenizer": tokenizer,
         "template": ChatTemplate(tokenizer, turn_ends=frozenset(EOS_TOKENS)),
         "decoding": Decoding(tokenizer),
-        "form": output_format(tokenizer),
         "window": 64,
         "vocabulary": VOCABULARY,
         "stop_tokens": frozenset(EOS_TOKENS),
