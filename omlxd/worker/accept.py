@@ -12,8 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec import structs
+
 from omlxd.errors import ContextOverflow, RequestInvalid
 from omlxd.ipc.messages import GenerateRequest, LiveSettings
+from omlxd.worker.guides import callable_tools, forbidden_tokens, guides
 from omlxd.worker.ports import RowJob
 from omlxd.worker.prompt_size import tokens_at_least
 from omlxd.worker.text_model import TextModel
@@ -24,6 +27,7 @@ _MAX_CHOICES = 128
 _MAX_STOPS = 16
 _MAX_STOP_CHARACTERS = 1024
 _MAX_TOP_LOGPROBS = 20
+_ENDING_TOKENS = 32  # of a prompt, in which its template opens or closes reasoning
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,17 @@ def accept(request: GenerateRequest, *, model: TextModel, live: LiveSettings) ->
     room = window - len(prompt)
     if room < 1:
         raise _overflow(request, len(prompt), window=window, live=live)
+    plan = _output_plan(request, prompt, model, live)
+    row_guides = guides(
+        request,
+        model,
+        in_reasoning=plan.in_reasoning,
+        may_reason=_may_reason(request, prompt, model),
+    )
+    forbidden = dict.fromkeys(forbidden_tokens(request, model), -100.0)
+    sampling = structs.replace(
+        request.sampling, logit_bias={**request.sampling.logit_bias, **forbidden}
+    )
     rows = [
         RowJob(
             request_id=request.request_id,
@@ -59,14 +74,14 @@ def accept(request: GenerateRequest, *, model: TextModel, live: LiveSettings) ->
             prompt=prompt,
             max_tokens=min(room, request.max_tokens or room, live.max_output_tokens or room),
             sampling=resolve_sampling(
-                request.sampling, spec=live.sampling, model=model.sampling, choice=index
+                sampling, spec=live.sampling, model=model.sampling, choice=index
             ),
             stop_tokens=frozenset() if request.ignore_eos else model.stop_tokens,
             top_logprobs=request.top_logprobs,
+            guides=row_guides,
         )
         for index in range(request.n)
     ]
-    plan = _output_plan(request, prompt, model, live)
     return AcceptedRequest(rows, len(prompt), plan, may_log=live.log_prompts)
 
 
@@ -74,12 +89,11 @@ def _output_plan(
     request: GenerateRequest, prompt: Sequence[int], model: TextModel, live: LiveSettings
 ) -> OutputPlan:
     is_chat = request.messages is not None
-    offers = is_chat and request.tool_choice.mode != "none"
     return OutputPlan(
         form=model.template.form if is_chat else None,
         in_reasoning=is_chat and _opens_reasoning(model, prompt),
         reasoning=live.reasoning,
-        tools=[*request.tools, *request.deferred_tools] if offers else (),
+        tools=callable_tools(request),
         parallel=request.tool_choice.parallel,
         stops=request.stop,
         echo=_echo(request, model),
@@ -90,7 +104,22 @@ def _output_plan(
 
 def _opens_reasoning(model: TextModel, prompt: Sequence[int]) -> bool:
     start = model.template.form.think_start
-    return bool(start) and model.decoding.text([*prompt[-32:]]).rstrip().endswith(start.rstrip())
+    return bool(start) and _ending(model, prompt).endswith(start.rstrip())
+
+
+def _may_reason(request: GenerateRequest, prompt: Sequence[int], model: TextModel) -> bool:
+    """Whether the reply may begin with reasoning; a template can have closed it already."""
+    form = model.template.form
+    if request.messages is None or request.continue_final or not form.think_start:
+        return False
+    is_off = request.thinking.enabled is False or (
+        request.template_kwargs.get("enable_thinking") is False
+    )
+    return not is_off and not _ending(model, prompt).endswith(form.think_end)
+
+
+def _ending(model: TextModel, prompt: Sequence[int]) -> str:
+    return model.decoding.text([*prompt[-_ENDING_TOKENS:]]).rstrip()
 
 
 def _check(request: GenerateRequest) -> None:

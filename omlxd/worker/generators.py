@@ -34,7 +34,14 @@ MakeSampling = Callable[[RowJob, int], RowSampling]
 
 def job_sampling(job: RowJob, drawn: int) -> RowSampling:
     """The row's sampler and processors, `drawn` tokens into its output."""
-    return row_sampling(job.sampling, index=job.index, prompt_tokens=len(job.prompt), drawn=drawn)
+    prompt_tokens = len(job.prompt)
+    return row_sampling(
+        job.sampling,
+        index=job.index,
+        prompt_tokens=prompt_tokens,
+        drawn=drawn,
+        guides=[make(prompt_tokens) for make in job.guides],
+    )
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from omlxd.errors import OmlxError
 from omlxd.ipc.messages import (
@@ -42,6 +42,10 @@ class ResolvedSampling:
     logit_bias: Mapping[int, float] = field(default_factory=dict)
 
 
+# (tokens so far (n,), logits (1, vocabulary)) → logits; of one row, called once per token.
+Guide = Callable[[Any, Any], Any]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowJob:
     """One choice of one request, ready for the engine."""
@@ -53,6 +57,7 @@ class RowJob:
     sampling: ResolvedSampling
     stop_tokens: frozenset[int]  # end-of-turn ids; empty = ignore_eos
     top_logprobs: int | None = None
+    guides: Sequence[Callable[[int], Guide]] = ()  # made anew from the prompt's length
 
 
 @dataclass(frozen=True, slots=True)

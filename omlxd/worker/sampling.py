@@ -25,7 +25,7 @@ from mlx_lm.sample_utils import (
     make_repetition_penalty,
 )
 
-from omlxd.worker.ports import ResolvedSampling
+from omlxd.worker.ports import Guide, ResolvedSampling
 
 Array = Any  # mx.array; MLX's stubs are not followed
 WHOLE_CONTEXT = 1 << 30
@@ -79,12 +79,19 @@ class RowSampling:
 
 
 def row_sampling(
-    sampling: ResolvedSampling, *, index: int, prompt_tokens: int, drawn: int = 0
+    sampling: ResolvedSampling,
+    *,
+    index: int,
+    prompt_tokens: int,
+    drawn: int = 0,
+    guides: Sequence[Guide] = (),
 ) -> RowSampling:
-    """`index` is the row's place in its request, `drawn` the tokens it drew in an earlier run."""
-    return RowSampling(
-        _sampler(sampling, index=index, drawn=drawn), _processors(sampling, prompt_tokens)
-    )
+    """`index` is the row's place in its request, `drawn` the tokens it drew in an earlier run.
+
+    Guides come last: what they forbid stays forbidden.
+    """
+    processors = [*_processors(sampling, prompt_tokens), *map(Processor, guides)]
+    return RowSampling(_sampler(sampling, index=index, drawn=drawn), processors)
 
 
 # ------------------------------------------------------------------ drawing

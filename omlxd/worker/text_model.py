@@ -16,6 +16,7 @@ from transformers import AutoTokenizer
 from omlxd.ipc.messages import LoadSettings, Sampling
 from omlxd.models.kinds import NESTED_CONFIGS, max_context
 from omlxd.worker.detokenize import Decoding, special_tokens
+from omlxd.worker.grammar import Grammars
 from omlxd.worker.ports import LoadError
 from omlxd.worker.template import ChatTemplate
 from omlxd.worker.text_sampling import model_sampling
@@ -33,6 +34,7 @@ class TextModel:
     tokenizer: Any  # of transformers
     template: ChatTemplate
     decoding: Decoding
+    grammars: Grammars
     window: int  # tokens, the model's own
     vocabulary: int  # token ids are below this
     stop_tokens: frozenset[int]
@@ -61,6 +63,7 @@ def load_text_model(settings: LoadSettings) -> TextModel:
     nested = (config.get(key) for key in NESTED_CONFIGS)
     configs = [config, *(part for part in nested if isinstance(part, dict))]
     stop_tokens = _stop_tokens([generation, *configs], tokenizer.eos_token_id)
+    vocabulary = next(_named(configs, "vocab_size"), len(tokenizer))
     template = ChatTemplate(tokenizer, turn_ends=stop_tokens)
     window = max_context(config) or min(int(tokenizer.model_max_length), _NO_WINDOW)
     tokenizer.model_max_length = _NO_LENGTH  # the served window is checked, with both numbers
@@ -68,8 +71,9 @@ def load_text_model(settings: LoadSettings) -> TextModel:
         tokenizer=tokenizer,
         template=template,
         decoding=Decoding(tokenizer, shown=template.form.shown(special_tokens(tokenizer).values())),
+        grammars=Grammars(tokenizer, vocabulary=vocabulary, ends=stop_tokens),
         window=window,
-        vocabulary=next(_named(configs, "vocab_size"), len(tokenizer)),
+        vocabulary=vocabulary,
         stop_tokens=stop_tokens,
         sampling=model_sampling(generation),
     )

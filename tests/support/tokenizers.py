@@ -10,6 +10,7 @@ from transformers import PreTrainedTokenizerFast
 
 from omlxd.ipc.messages import Sampling
 from omlxd.worker.detokenize import Decoding
+from omlxd.worker.grammar import Grammars
 from omlxd.worker.template import ChatTemplate
 from omlxd.worker.text_model import TextModel
 from tests.support.models import CHAT_TEMPLATE, EOS_TOKENS, VOCABULARY, byte_level_tokenizer
@@ -62,6 +63,7 @@ def text_model(**changes: Any) -> TextModel:
         "tokenizer": tokenizer,
         "template": ChatTemplate(tokenizer, turn_ends=frozenset(EOS_TOKENS)),
         "decoding": Decoding(tokenizer),
+        "grammars": Grammars(tokenizer, vocabulary=VOCABULARY, ends=frozenset(EOS_TOKENS)),
         "window": 64,
         "vocabulary": VOCABULARY,
         "stop_tokens": frozenset(EOS_TOKENS),
