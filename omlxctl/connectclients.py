@@ -140,6 +140,7 @@ def _opencode(facts: Facts, places: Places) -> Setup:
     provider: Route = ("provider", PROVIDER)
     model: Route = (*provider, "models", facts.model)
     values: dict[Route, Any] = {
+        ("$schema",): "https://opencode.ai/config.json",  # else it adds that by itself
         ("model",): f"{PROVIDER}/{facts.model}",
         (*provider, "npm"): "@ai-sdk/openai-compatible",
         (*provider, "name"): PROVIDER,

@@ -43,12 +43,14 @@ class Edit:
     old: bytes | None  # None = there is no file
     new: bytes
     private: bool  # it holds a key
+    places: tuple[str, ...]  # of all that is put into it
 
 
 class _Record(msgspec.Struct):
     existed: bool
     mode: int | None
     written: list[str]  # SHA-256 of every text of ours, oldest first
+    places: list[str]  # of all that we put into it
     touched: bool = False  # somebody else changed the file in between
 
 
@@ -67,7 +69,8 @@ def prepare(file: SettingsFile, *, private: bool) -> Edit:
     old = _read(path)
     try:
         text = "" if old is None else old.decode("utf-8")
-        return Edit(path, old, rendered(file, text).encode(), private)
+        places = tuple(entry.place for entry in file.entries)
+        return Edit(path, old, rendered(file, text).encode(), private, places)
     except (NotEditable, UnicodeDecodeError) as error:
         reason = str(error) if isinstance(error, NotEditable) else "is not UTF-8"
         raise CtlError(
@@ -86,12 +89,13 @@ def carry_out(edit: Edit) -> Outcome:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         record = _record(path)
         if record is None:
-            record = _Record(edit.old is not None, mode, [])
+            record = _Record(edit.old is not None, mode, [], [])
             if edit.old is not None:
                 write(_beside(path, BACKUP), edit.old)
         elif _digest(edit.old) not in record.written:
             record.touched = True
         record.written.append(_digest(edit.new))
+        record.places += [place for place in edit.places if place not in record.places]
         write(_beside(path, RECORD), msgspec.json.encode(record))
         write(path, edit.new, mode=wanted)
     except OSError as error:
@@ -122,13 +126,10 @@ def _refuse_changed(path: Path) -> None:
     assert record is not None
     if current == first or (not record.touched and _digest(current) in record.written):
         return
-    backup = _beside(path, BACKUP)
-    by_hand = (
-        f"see what differs: diff {shlex.quote(str(backup))} {shlex.quote(str(path))}\n"
-        f"  take the old one: cp {shlex.quote(str(backup))} {shlex.quote(str(path))}"
-        if record.existed
-        else "there was no file before: remove what was added, or the file"
-    )
+    by_hand = f"take out by hand what was put in: {', '.join(record.places)}"
+    if record.existed:
+        backup, shown = shlex.quote(str(_beside(path, BACKUP))), shlex.quote(str(path))
+        by_hand += f"\n  or take the old file, cp {backup} {shown}, after diff {backup} {shown}"
     raise CtlError(
         f"{path} was not put back: it has been changed since, and that would be lost",
         exit_code=exits.CONFLICT,

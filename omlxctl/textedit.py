@@ -26,6 +26,12 @@ class Entry:
     route: Route
     value: Any
 
+    @property
+    def place(self) -> str:
+        """The route for people: `models[id=Alpha].name`."""
+        parts = (f"[{s.key}={s.value}]" if isinstance(s, Item) else f".{s}" for s in self.route)
+        return "".join(parts).removeprefix(".")
+
 
 class NotEditable(Exception):
     """Why a text cannot be edited without harm; `str()` continues the words "the file"."""

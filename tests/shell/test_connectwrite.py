@@ -120,12 +120,15 @@ def test_a_link_in_a_ring_is_said(tmp_path: Path) -> None:
 
 
 def test_a_change_of_the_user_is_not_undone(own: Path) -> None:
-    """A file that was changed since is left alone, with the two commands that help."""
+    """A file that was changed since is left alone, with what to do by hand."""
     save(own)
     own.write_text(own.read_text() + "// more\n")
     error = refusal(own)
     assert error.exit_code == exits.CONFLICT
-    assert f"cp {own}{BACKUP} {own}" in error.hint
+    assert error.hint == (
+        f"take out by hand what was put in: env.X\n  or take the old file, cp {own}{BACKUP} {own}, "
+        f"after diff {own}{BACKUP} {own}"
+    )
     assert own.read_text() == MERGED + "// more\n"
     own.write_bytes(own.with_name(own.name + BACKUP).read_bytes())
     assert undo((own,), "client") == [Outcome(own, "restored")]
@@ -151,7 +154,7 @@ def test_a_new_file_that_was_changed_stays(path: Path) -> None:
     """What was added to a file of ours is not thrown away."""
     save(path)
     path.write_text('{"theme": "dark"}')
-    assert "there was no file before" in refusal(path).hint
+    assert refusal(path).hint == "take out by hand what was put in: env.X"
     path.unlink()
     assert undo((path,), "client") == [Outcome(path, "removed")]
 

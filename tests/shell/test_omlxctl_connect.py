@@ -314,7 +314,7 @@ async def test_settings_with_comments_are_the_ones_that_are_used(
     path.parent.mkdir(parents=True)
     path.write_text('{\n  // mine\n  "autoupdate": false, // never\n}\n')
     assert (await connect("opencode", "--write")).code == 0
-    assert path.read_text().startswith('{\n  // mine\n  "autoupdate": false, // never\n  "model"')
+    assert path.read_text().startswith('{\n  // mine\n  "autoupdate": false, // never\n  "$schema"')
 
 
 @pytest.mark.parametrize("args", [("--undo", "--write"), ("--undo", "--model", "Alpha")])

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from omlxctl.commands import connect
 from omlxctl.connectclients import CLIENTS, Places, Setup, setup_for
 from omlxctl.connectfacts import Facts
 from omlxctl.connectwrite import rendered
@@ -115,6 +116,7 @@ def test_opencode() -> None:
     """A provider with the chat dialect, and the limits by which it compacts."""
     (document,) = documents("opencode")
     assert document == {
+        "$schema": "https://opencode.ai/config.json",
         "model": "omlxd/org/Alpha",
         "provider": {
             "omlxd": {
@@ -231,3 +233,8 @@ def test_what_can_be_undone_is_what_is_written(client: str) -> None:
     """Undo looks at the very files that write writes."""
     written = tuple(file.path for file in setup(client).files)
     assert CLIENTS[client].files(PLACES) == written
+
+
+def test_the_command_names_all_clients() -> None:
+    """`connect` offers every client that is known, without reading what is known of them."""
+    assert tuple(CLIENTS) == connect.CLIENTS

@@ -182,3 +182,8 @@ def test_a_list_is_not_an_object() -> None:
 def test_true_is_not_one() -> None:
     """Values that Python takes for equal are not."""
     assert put('{"a": 1}', [Entry(("a",), True)]) == '{"a": true}'
+
+
+def test_a_place_is_shown_with_its_name() -> None:
+    """A route reads as people would write it."""
+    assert Entry(("a", "models", Item("id", "A"), "x"), 1).place == "a.models[id=A].x"
