@@ -184,6 +184,30 @@ def test_white_space_alone_is_no_block() -> None:
     assert len(accumulated(streamed(events)).content) == 1
 
 
+def test_a_call_that_was_cut() -> None:
+    """In a stream its block ends where it was cut; whole, nobody is given half a call to run."""
+    events: list[Event] = [
+        ACCEPTED,
+        Delta(R, 0, "I write."),
+        ToolCallBegin(R, 0, 0, "write"),
+        ToolCallArguments(R, 0, 0, '{"n":1,"text":"ab'),
+        ToolCallEnd(R, 0, 0, cut='<call>write {"n":1,"text":"ab'),
+        Finished(R, 0, "length"),
+        COMPLETED,
+    ]
+    bodies = streamed(events, max_tokens=9)
+    stop, delta, _ = bodies[-3:]
+    assert stop == {"type": "content_block_stop", "index": 1}
+    assert delta["delta"]["stop_reason"] == "max_tokens"
+    text, tool = accumulated(bodies).model_dump()["content"]
+    assert text["text"] == "I write."
+    assert (tool["name"], tool["id"], tool["input"]) == ("write", "toolu_ab000", {"n": 1})
+    message = whole(events, max_tokens=9)
+    assert message["stop_reason"] == "max_tokens"
+    (said,) = message["content"]
+    assert said == {"type": "text", "text": 'I write.<call>write {"n":1,"text":"ab'}
+
+
 def test_thinking_that_is_not_to_be_shown() -> None:
     """The client carries it in the signature, so that the next turn has it word for word."""
     thoughts = ["let me ", "see ☃"]

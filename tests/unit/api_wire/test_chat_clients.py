@@ -1,4 +1,4 @@
-"""What real clients sent to /v1/chat/completions is read, and keeps its prefix from turn to turn."""
+"""What real clients sent to chat completions is read, and keeps its prefix from turn to turn."""
 
 from __future__ import annotations
 
