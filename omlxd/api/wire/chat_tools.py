@@ -28,6 +28,11 @@ def read_tools(body: Mapping[str, Any]) -> list[Tool]:
     return list(found.values())
 
 
+def is_old_form(body: Mapping[str, Any]) -> bool:
+    """Whether functions were sent under their old name, so that a call has its old form too."""
+    return bool(body.get("functions")) and not body.get("tools")
+
+
 def read_choice(body: Mapping[str, Any], sent: list[Tool]) -> ToolChoice:
     """`tool_choice` or `function_call`. Raises RequestInvalid, also for a name no tool has."""
     parallel = body.get("parallel_tool_calls", True)
@@ -37,6 +42,7 @@ def read_choice(body: Mapping[str, Any], sent: list[Tool]) -> ToolChoice:
         )
     param = "tool_choice" if "tool_choice" in body else "function_call"
     mode, names = _choice(body.get(param, "auto"), param)
+    parallel = parallel and not is_old_form(body)  # which has room for one
     choice = ToolChoice(mode=mode, names=names, parallel=parallel)  # type: ignore[arg-type]
     return tools.named(choice, sent, param)
 
