@@ -52,7 +52,7 @@ class ChatRenderer:
                     logprobs = _encode(_logprobs(event.logprobs))
                 delta = b'{"content":' + _encode(event.text) + b"}"
                 return self._open(event.index) + self._chunk(event.index, delta, logprobs)
-            case ReasoningDelta():
+            case ReasoningDelta() if event.text:  # clients show what is empty, too
                 delta = b'{"reasoning_content":' + _encode(event.text) + b"}"
                 return self._open(event.index) + self._chunk(event.index, delta)
             case ToolCallBegin():

@@ -20,13 +20,13 @@ from tests.support.responses import (
     COMPLETED,
     ECHO,
     R,
-    accumulated,
     call,
     frames,
     renderer,
     streamed,
     whole,
 )
+from tests.support.sdk_folds import response as accumulated
 
 USAGE_TOLD = {
     "input_tokens": 12,
