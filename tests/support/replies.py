@@ -27,6 +27,8 @@ from omlxd.ipc.messages import (
 
 R = "req_ab"
 USAGE = Usage(prompt_tokens=12, output_tokens=9, reasoning_tokens=4, cached_tokens=8, ram=8)
+Kind = Literal["text", "reasoning", "call"]
+_KINDS: Sequence[Kind] = ("text", "reasoning", "call")
 _TEXT = st.text(alphabet=st.sampled_from(" \nab☃\x1f"), max_size=8)
 
 
@@ -34,7 +36,7 @@ _TEXT = st.text(alphabet=st.sampled_from(" \nab☃\x1f"), max_size=8)
 class Part:
     """`text` of a call are its arguments; one that was `cut` has the beginning of some."""
 
-    kind: Literal["text", "reasoning", "call"]
+    kind: Kind
     text: str
     name: str = ""
     cut: str = ""
@@ -55,7 +57,7 @@ def replies(
     """Any mix of text, reasoning and calls, of which `max_calls` at most are whole."""
     parts: list[Part] = []
     num_calls = 0
-    for kind in draw(st.lists(st.sampled_from(("text", "reasoning", "call")), max_size=6)):
+    for kind in draw(st.lists(st.sampled_from(_KINDS), max_size=6)):
         if kind != "call":
             parts.append(Part(kind, draw(_TEXT)))
             continue

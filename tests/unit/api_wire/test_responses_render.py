@@ -15,11 +15,11 @@ from omlxd.ipc.messages import (
     ReasoningDelta,
     ToolCallEnd,
 )
+from tests.support.replies import R
 from tests.support.responses import (
     ACCEPTED,
     COMPLETED,
     ECHO,
-    R,
     call,
     frames,
     renderer,
