@@ -6,10 +6,13 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec import structs
 
 from omlxd.api.wire.dialect import Job
 from omlxd.api.wire.fold import Fold
+from omlxd.errors import RequestInvalid
 from omlxd.ipc.messages import (
     Constraint,
     Event,
@@ -107,6 +110,17 @@ def test_a_tool_round_in_the_history() -> None:
         {"role": "assistant", "content": "", "tool_calls": [{**call, "id": "000000001"}]},
         {"role": "tool", "content": "a", "tool_call_id": "000000001", "name": "ls"},
     ]
+
+
+def test_the_flat_shape_of_a_tool() -> None:
+    """As the responses route has it: a common slip."""
+    assert request_of(tools=[{"type": "function", **LS["function"]}]) == request_of(tools=[LS])
+
+
+def test_a_call_that_nothing_here_can_be_called_for() -> None:
+    """What was to be called was left out: text is what can be had."""
+    request = request_of(tools=[{"type": "web_search"}], tool_choice="required")
+    assert (request.tools, request.tool_choice) == ([], ToolChoice())
 
 
 CALLS: list[Event] = [
@@ -222,3 +236,34 @@ def test_calls_in_a_whole_answer() -> None:
         "reasoning_content": "hm",
         "tool_calls": [{k: v for k, v in call.items() if k != "index"} for call in calls],
     }
+
+
+CALLING = ["tools", "functions", "tool_choice", "function_call", "parallel_tool_calls"]
+FORMATS = ["response_format", "structured_outputs", "guided_json", "guided_regex", "guided_choice"]
+EFFORTS = ["reasoning", "reasoning_effort", "thinking", "thinking_budget", "enable_thinking"]
+OTHERS = ["guided_grammar", "chat_template_kwargs", "extra_body"]
+OF_TOOLS = ["type", "function", "name", "description", "parameters", "allowed_tools", "mode"]
+OF_FORMATS = ["json_schema", "schema", "json", "regex", "choice", "grammar", "json_object"]
+OF_EFFORTS = ["effort", "max_tokens", "enabled", "budget_tokens"]
+KEYS = st.sampled_from([*CALLING, *FORMATS, *EFFORTS, *OTHERS])
+INNER = st.sampled_from([*CALLING, *OF_TOOLS, *OF_FORMATS, *EFFORTS, *OF_EFFORTS])
+LEAVES = st.sampled_from(
+    [None, True, 0, 5, "", "{}", "auto", "required", "function", "ls", "json_schema", "enabled"]
+)
+VALUES = st.recursive(
+    LEAVES,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(INNER, inner, max_size=4) | st.just(LS)
+    ),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(KEYS, VALUES, max_size=4))
+def test_any_body_is_taken_or_refused(body: dict[str, Any]) -> None:
+    """The only failure is RequestInvalid; what passes offers functions and nothing else."""
+    try:
+        request = request_of(**body)
+    except RequestInvalid:
+        return
+    assert {tool["type"] for tool in request.tools} <= {"function"}

@@ -27,7 +27,10 @@ from omlxd.ipc.messages import (
 MODEL = ServedModel(id="org/tiny", kind="llm")
 CALL = Call(request_id="req_ab", created=1700000000, model=MODEL)
 HI = [{"role": "user", "content": "hi"}]
-LS = {"type": "function", "function": {"name": "ls", "description": "lists", "parameters": {}}}
+LS: dict[str, Any] = {
+    "type": "function",
+    "function": {"name": "ls", "description": "lists", "parameters": {}},
+}
 HEAD = (
     '{"object":"chat.completion.chunk","id":"chatcmpl-ab","created":1700000000,'
     '"model":"org/tiny","choices":['
