@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from omlxd.ipc.messages import Event, GenerateRequest, Kind
+from omlxd.ipc.messages import Event, Kind, Request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +89,7 @@ class Gateway(Protocol):
     def readiness(self) -> Readiness: ...
 
     def generate(
-        self, request: GenerateRequest, *, timeout_s: float | None = None
+        self, request: Request, *, timeout_s: float | None = None
     ) -> AbstractAsyncContextManager[AsyncIterator[Event]]:
         """The event stream of one request; the engine is loaded if it must be.
 

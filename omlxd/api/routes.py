@@ -12,7 +12,15 @@ from starlette.responses import Response
 from omlxd.api.generate import GenerateRoute
 from omlxd.api.ports import Gateway
 from omlxd.api.stream import Clock, Pace
-from omlxd.api.wire import anthropic, models, openai_chat, openai_completions, responses
+from omlxd.api.wire import (
+    anthropic,
+    embeddings,
+    models,
+    openai_chat,
+    openai_completions,
+    rerank,
+    responses,
+)
 from omlxd.api.wire.dialect import Dialect
 from omlxd.errors import NotFound
 
@@ -70,6 +78,9 @@ def route_table(gateway: Gateway, *, clock: Clock, pace: Pace) -> tuple[Row, ...
         generates("/v1/completions", openai_completions.DIALECT),
         generates("/v1/responses", responses.DIALECT),
         generates("/v1/messages", anthropic.DIALECT),
+        generates("/v1/embeddings", embeddings.DIALECT),
+        generates("/v1/rerank", rerank.DIALECT),
+        generates("/rerank", rerank.DIALECT),
         generates("/v1/messages/count_tokens", anthropic.COUNT_DIALECT),
         Row(path="/v1/models", method="GET", scope="key", endpoint=reads.models),
         Row(path="/v1/models/{id:path}", method="GET", scope="key", endpoint=reads.model),

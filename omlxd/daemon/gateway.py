@@ -33,8 +33,8 @@ from omlxd.ipc.messages import (
     Event,
     Failed,
     Finished,
-    GenerateRequest,
     Output,
+    Request,
     RowStats,
     Submit,
     ToWorker,
@@ -59,7 +59,7 @@ class WorkerLink(Protocol):
 class Ticket:
     """One request. `waiting` for an engine → `handed` to a worker → `ended`."""
 
-    request: GenerateRequest
+    request: Request
     arrived_at: float
     state: Literal["waiting", "handed", "ended"] = "waiting"
     worker: WorkerLink | None = None
@@ -122,6 +122,13 @@ class Dispatcher(Protocol):
     def render_metrics(self) -> bytes: ...
 
 
+def _prompt(request: Request) -> dict[str, object]:
+    """The text of a request, for the log."""
+    names = ("messages", "prompt", "inputs", "query", "documents")
+    text = {name: getattr(request, name) for name in names if hasattr(request, name)}
+    return {"request_id": request.request_id, "model": request.model, **text}
+
+
 def error_of(failed: Failed) -> OmlxError:
     """The exception a worker's `Failed` stands for."""
     if failed.code == ContextOverflow.code:
@@ -175,14 +182,13 @@ class RequestGateway:
 
     @asynccontextmanager
     async def generate(
-        self, request: GenerateRequest, *, timeout_s: float | None = None
+        self, request: Request, *, timeout_s: float | None = None
     ) -> AsyncIterator[AsyncIterator[Event]]:
         assert request.request_id not in self._tickets, request.request_id
         ticket = Ticket(request, self._clock())
         self._tickets[request.request_id] = ticket
         if self.settings.log_prompts:
-            text = {"messages": request.messages, "prompt": request.prompt}
-            log.get().info("prompt", request_id=request.request_id, model=request.model, **text)
+            log.get().info("prompt", **_prompt(request))
         try:
             self._dispatcher.request_arrived(ticket)
             yield self._events(ticket, timeout_s)

@@ -196,7 +196,7 @@ def make_tiny(name: str, folder: Path) -> Path:
     _write_json(
         target / "generation_config.json", {"eos_token_id": list(EOS_TOKENS), "pad_token_id": 0}
     )
-    _save_tokenizer(byte_level_tokenizer(), target, chat_template=CHAT_TEMPLATE)
+    save_tokenizer(byte_level_tokenizer(), target, chat_template=CHAT_TEMPLATE)
     return target
 
 
@@ -253,7 +253,7 @@ def make_scripted(folder: Path, scripts: Mapping[str, Sequence[str | int]]) -> P
     tokenizer = _script_tokenizer(scripts)
     size = (tokenizer.get_vocab_size() + 63) // 64 * 64
     _save_table(folder, _successors(tokenizer, scripts), size=size, end=tokenizer.token_to_id(_EOS))
-    _save_tokenizer(tokenizer, folder, chat_template=SCRIPT_TEMPLATE)
+    save_tokenizer(tokenizer, folder, chat_template=SCRIPT_TEMPLATE)
     return folder
 
 
@@ -350,7 +350,7 @@ def _save_table(folder: Path, following: Mapping[int, int], *, size: int, end: i
 # ---------------------------------------------------------------------------- files
 
 
-def _save_tokenizer(tokenizer: Tokenizer, folder: Path, *, chat_template: str) -> None:
+def save_tokenizer(tokenizer: Tokenizer, folder: Path, *, chat_template: str) -> None:
     tokenizer.save(str(folder / "tokenizer.json"))
     (folder / "chat_template.jinja").write_text(chat_template, encoding="utf-8")
     settings = {
