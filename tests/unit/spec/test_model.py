@@ -189,7 +189,6 @@ def test_undeclared_models_have_the_defaults() -> None:
         ({"server": {"admin_keys": ["k"]}}, ("server", "admin_keys")),
         ({"server": {"allow_remote_media": True}}, ("server", "allow_remote_media")),
         ({"hub": {"endpoint": "https://m"}}, ("hub", "endpoint")),
-        ({"mcp": {"servers": {"f": {"command": "x"}}}}, ("mcp", "servers")),
         ({"models": {"m": {"kind": "vlm"}}}, ("models", "m", "kind")),
     ],
 )
