@@ -8,28 +8,19 @@ from __future__ import annotations
 import asyncio
 import importlib
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
 from omlxd.errors import NotFound, OmlxError
 from omlxd.mcp.server import ToolServer
 from omlxd.mcp.tools import SEPARATOR
-from omlxd.mcp.types import Desired, Limits, Offered, Result, Server, ServerView
+from omlxd.mcp.types import Desired, Limits, Offer, Offered, Result, Server, ServerView
 from omlxd.mcp.wires import Connect, Connection, Opened, Settings
 from omlxd.observe import log
 
 OnCall = Callable[[str, str], None]  # server, and "ok", "error" or an error's code
-
-
-@dataclass(frozen=True, slots=True)
-class Offer:
-    """The tools of several servers, and why some of the servers have none to offer."""
-
-    tools: tuple[Offered, ...] = ()
-    off: Mapping[str, OmlxError] = field(default_factory=dict)
 
 
 @asynccontextmanager
@@ -113,6 +104,11 @@ class ToolPool:
         """End all of them, at shutdown."""
         everyone = (*self._servers.values(), *self._retired)
         await asyncio.gather(*(server.close() for server in everyone))
+
+    def kill(self) -> None:
+        """End their processes at once, when the daemon itself ends so."""
+        for server in (*self._servers.values(), *self._retired):
+            server.kill()
 
     async def _offered_by(self, name: str) -> tuple[Offered, ...] | OmlxError:
         try:

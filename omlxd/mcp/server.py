@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import signal
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -270,6 +272,12 @@ class ToolServer:
         if self._connection is None:
             owner.cancel()
         await asyncio.wait([owner])
+
+    def kill(self) -> None:
+        """Its process and all that it started, at once."""
+        if self._connection is not None and self._connection.pid is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._connection.pid, signal.SIGKILL)
 
     @property
     def is_over(self) -> bool:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from omlxd.errors import OmlxError
+
 State = Literal["off", "idle", "starting", "ready", "backoff", "stopping"]
 Via = Literal["stdio", "http"]
 
@@ -76,6 +78,14 @@ class Offered:
     name: str
     server: str
     tool: Tool
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """The tools of several servers, and why some of the servers have none to offer."""
+
+    tools: tuple[Offered, ...] = ()
+    off: Mapping[str, OmlxError] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
