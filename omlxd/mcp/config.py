@@ -144,7 +144,7 @@ def _as_table(entry: Mapping[str, Any]) -> dict[str, Any]:
     """The entry as a table of omlx.toml. Raises ValueError for what no table can say."""
     table = {key: value for key, value in entry.items() if key in McpServer.model_fields}
     kind = entry.get("type")
-    if kind is not None and kind not in _TYPES:
+    if kind is not None and not (isinstance(kind, str) and kind in _TYPES):
         raise ValueError(f"type {kind!r} is not served; {', '.join(_TYPES)} are")
     has = [key for key in _TEXT_KEYS if entry.get(key)]
     if len(has) != 1:
