@@ -41,6 +41,7 @@ from omlxd.mcp.wires import ConnectionLost, Opened, Settings
 
 MAX_PAGES = 50  # of a list of tools
 TAIL_BYTES = 2048  # of what a server wrote to stderr last
+_LOOKS, _LOOK_AGAIN_S = 50, 0.02
 _HTTP_TIMEOUT = httpx2.Timeout(30.0, read=None)  # a call's own limit counts
 _LOST_OVER_HTTP = (CONNECTION_CLOSED, -32600)  # the second: the server knows the session no more
 
@@ -222,12 +223,23 @@ class _Child:
                 tail = bytearray(rest)
             del tail[:-TAIL_BYTES]
             self._opened.tail = tail.decode(errors="replace")
-        if self._pid.done() and not _is_alive(self._pid.result()):
+        if self._pid.done() and await _has_ended(self._pid.result()):
             self._opened.gone()
 
 
+async def _has_ended(pid: int) -> bool:
+    """Whether a process whose stderr is closed is gone; a server may close it and live.
+
+    A process that ends closes its files a moment before it counts as ended.
+    """
+    for _ in range(_LOOKS):
+        if not _is_alive(pid):
+            return True
+        await asyncio.sleep(_LOOK_AGAIN_S)
+    return False
+
+
 def _is_alive(pid: int) -> bool:
-    """A server may close its stderr and live."""
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

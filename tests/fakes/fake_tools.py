@@ -27,7 +27,7 @@ class FakeConnection:
 
     def __init__(self, world: FakeTools, server: Server) -> None:
         self.pid: int | None = None
-        self.is_legacy = False
+        self.is_legacy = world.is_legacy
         self.tools_changed = False
         self._world = world
         self._server = server
@@ -35,6 +35,8 @@ class FakeConnection:
     async def tools(self) -> tuple[Tool, ...]:
         self.tools_changed = False
         self._world.lists += 1
+        if self._world.hang_list is not None:
+            await self._world.hang_list.wait()
         return self._world.tools
 
     async def call(self, name: str, arguments: dict[str, Any], *, limit: int) -> Result:
@@ -50,6 +52,8 @@ class FakeTools:
         self.answer = answer
         self.calls: list[tuple[str, str, dict[str, Any]]] = []
         self.lists = 0
+        self.hang_list: asyncio.Event | None = None  # a list of tools waits for it
+        self.is_legacy = False
         self.events: list[str] = []  # "start NAME", "end NAME"
         self.broken: dict[str, Exception] = {}  # servers that do not start
         self.live: dict[str, FakeConnection] = {}
