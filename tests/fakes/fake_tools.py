@@ -8,9 +8,20 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from omlxd.ipc.messages import (
+    Accepted,
+    Delta,
+    Event,
+    Finished,
+    GenerateRequest,
+    ToolCallArguments,
+    ToolCallBegin,
+    ToolCallEnd,
+)
 from omlxd.mcp.pool import ToolPool
 from omlxd.mcp.types import Desired, Limits, Result, Server, Tool
 from omlxd.mcp.wires import ConnectionLost, Opened, Settings
+from tests.fakes.fake_gateway import completed
 
 Answer = Callable[[str, dict[str, Any]], Awaitable[Result]]
 
@@ -104,3 +115,33 @@ def desired(*servers: Server, limits: Limits | None = None) -> Desired:
 
 async def lose(name: str, arguments: dict[str, Any]) -> Result:
     raise ConnectionLost("gone")
+
+
+def hanging(begun: asyncio.Event, cancelled: asyncio.Event) -> Answer:
+    """A tool that never answers."""
+
+    async def hang(name: str, arguments: dict[str, Any]) -> Result:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+        raise AssertionError("it was not cancelled")
+
+    return hang
+
+
+async def use_a_tool(request: GenerateRequest) -> AsyncIterator[Event]:
+    """Calls lab__echo; once it has a result, says it and is done."""
+    assert request.messages is not None
+    last = request.messages[-1]
+    yield Accepted(request.request_id, 7)
+    if last["role"] == "tool":
+        yield Delta(request.request_id, 0, f"It said {last['content']}.")
+        yield Finished(request.request_id, 0, "stop")
+    else:
+        yield ToolCallBegin(request.request_id, 0, 0, "lab__echo", 1)
+        yield ToolCallArguments(request.request_id, 0, 0, '{"a": 1}', 3)
+        yield ToolCallEnd(request.request_id, 0, 0)
+        yield Finished(request.request_id, 0, "tool_calls")
+    yield completed(request, output_tokens=4)
