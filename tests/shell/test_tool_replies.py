@@ -11,7 +11,7 @@ import pytest
 
 from omlxd.api.app import create_app
 from omlxd.api.ports import ServerSettings
-from omlxd.ipc.messages import Accepted, Event, GenerateRequest
+from omlxd.ipc.messages import Accepted, Delta, Event, GenerateRequest
 from omlxd.mcp.types import Limits
 from tests.fakes.fake_gateway import LLM, FakeGateway
 from tests.fakes.fake_tools import FakeTools, asked, hanging, lose, use_a_tool
@@ -207,6 +207,25 @@ async def test_leaving_cancels_the_run_under_way(gateway: FakeGateway) -> None:
     gateway.script = speak
     exchange = Exchange(create_app(gateway), "/v1/chat/completions", {**WITH, "stream": True})
     await spoke.wait()
+    exchange.gone.set()
+    await exchange.task
+    assert len(gateway.cancelled) == 1
+
+
+async def test_leaving_cancels_the_run_of_a_client_that_does_not_read(
+    gateway: FakeGateway,
+) -> None:
+    """Also while nothing is waited for but the client, the run has ended when the reply has."""
+
+    async def speak(request: GenerateRequest) -> AsyncIterator[Event]:
+        yield Accepted(request.request_id, 7)
+        while True:
+            yield Delta(request.request_id, 0, "x")
+
+    gateway.script = speak
+    exchange = Exchange(create_app(gateway), "/v1/chat/completions", {**WITH, "stream": True})
+    exchange.reading.clear()
+    await exchange.until(lambda: bool(exchange.sent))
     exchange.gone.set()
     await exchange.task
     assert len(gateway.cancelled) == 1

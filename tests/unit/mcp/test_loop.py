@@ -265,11 +265,13 @@ def test_every_reply_ends_once(runs: list[list[str]], max_rounds: int) -> None:
     for pieces in [*runs, []]:
         events: list[Event] = []
         for number, piece in enumerate(pieces):
-            name = OURS.name if piece in ("ours", "cut") else "theirs"
-            events += {
-                "text": [Delta("r", 0, "x")],
-                "thought": [ReasoningDelta("r", 0, "x")],
-            }.get(piece, call(number, name, cut="cut" if piece == "cut" else ""))
+            if piece == "text":
+                events.append(Delta("r", 0, "x"))
+            elif piece == "thought":
+                events.append(ReasoningDelta("r", 0, "x"))
+            else:
+                name = "theirs" if piece == "theirs" else OURS.name
+                events += call(number, name, cut="cut" if piece == "cut" else "")
         has_calls = bool({"ours", "theirs"} & set(pieces))
         told += run(loop, *events, reason="tool_calls" if has_calls else "stop")
         num_runs += 1
