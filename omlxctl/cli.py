@@ -36,6 +36,7 @@ COMMANDS = {
     "cache": "cache:cache",
     "why": "why:why",
     "chat": "chat:chat",
+    "connect": "connect:connect",
     "completion": "completion:completion",
 }
 

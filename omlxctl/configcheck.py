@@ -7,7 +7,7 @@ from pathlib import Path
 
 from omlxctl.configfiles import read_file
 from omlxd.control.wire import ConfigStatus
-from omlxd.spec.parse import Source, read
+from omlxd.spec.parse import Reading, Source, read
 from omlxd.spec.report import Problem
 
 
@@ -24,7 +24,17 @@ class Checked:
 def check(path: Path, text: str) -> Checked:
     """`text` in the place of `path`, with the drop-ins in omlx.d beside it."""
     main = Source(str(path), text)
-    found = sorted((path.parent / "omlx.d").glob("*.toml"))
-    drop_ins = [Source(str(p), read_file(p)) for p in found if not p.name.startswith(".")]
+    drop_ins = _drop_ins(path.parent)
     texts = {source.file: source.text for source in (main, *drop_ins)}
     return Checked(str(path), tuple(read(main, drop_ins).problems), texts)
+
+
+def read_home(path: Path, home: Path) -> Reading:
+    """What omlx.toml at `path` says with the drop-ins of the home; a missing one says nothing."""
+    text = read_file(path) if path.exists() else ""
+    return read(Source(str(path), text), _drop_ins(home))
+
+
+def _drop_ins(folder: Path) -> list[Source]:
+    found = sorted((folder / "omlx.d").glob("*.toml"))
+    return [Source(str(p), read_file(p)) for p in found if not p.name.startswith(".")]

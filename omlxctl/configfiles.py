@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
+import stat
 import tempfile
 from pathlib import Path
 
@@ -23,27 +23,31 @@ def replace(path: Path, text: str) -> None:
             if path.read_text(encoding="utf-8", errors="surrogateescape") == text:
                 return
             backup = path.with_name(f"{path.name}.bak")
-            _write(backup, path.read_bytes(), like=path)
-        _write(path, text.encode(), like=path)
+            write(backup, path.read_bytes(), mode=_mode(path))
+        write(path, text.encode(), mode=_mode(path))
     except OSError as error:
         raise CtlError(f"cannot replace {path}: {error}") from error
 
 
-def _write(path: Path, data: bytes, *, like: Path) -> None:
-    """Atomic and durable; with the mode of `like`, or for the owner alone."""
+def write(path: Path, data: bytes, *, mode: int | None = None) -> None:
+    """Atomic and durable; with that mode, or for the owner alone."""
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        if like.exists():
-            shutil.copymode(like, name)
+        if mode is not None:
+            os.chmod(name, mode)
         os.replace(name, path)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name)
         raise
+
+
+def _mode(path: Path) -> int | None:
+    return stat.S_IMODE(path.stat().st_mode) if path.exists() else None
 
 
 def read_file(path: Path, *, if_missing: str = "name a FILE, or --home DIR") -> str:

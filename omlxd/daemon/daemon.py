@@ -29,7 +29,6 @@ from omlxd.daemon.conditions import (
 from omlxd.daemon.config import ConfigStore, Outcome
 from omlxd.daemon.controller import Controller
 from omlxd.daemon.figures import FiguresStore
-from omlxd.daemon.files import resolve_path
 from omlxd.daemon.fleet import STOP_GRACE_S, Fleet
 from omlxd.daemon.gateway import RequestGateway, Ticket
 from omlxd.daemon.journal import Journal
@@ -37,7 +36,7 @@ from omlxd.daemon.listeners import Listener, Listeners, bind_unix, serve
 from omlxd.daemon.memory import default_limit, ram_bytes
 from omlxd.daemon.namespaces import NamespaceNames
 from omlxd.daemon.probe import probe_workers
-from omlxd.daemon.scanner import Scanner, scan_inputs
+from omlxd.daemon.scanner import Scanner
 from omlxd.daemon.service import ControlService
 from omlxd.daemon.serving import consequences, server_settings
 from omlxd.daemon.supervisor import Supervisor
@@ -46,6 +45,7 @@ from omlxd.daemon.watchdog import Watchdog
 from omlxd.daemon.watcher import FileWatcher, ModelFolderWatcher
 from omlxd.errors import ModelNotFound, ModelUnavailable
 from omlxd.ipc.messages import Loaded
+from omlxd.models.inputs import resolve_path, scan_inputs
 from omlxd.models.names import resolve
 from omlxd.observe import log
 from omlxd.observe.events import EventRing

@@ -19,7 +19,6 @@ import msgspec
 
 from omlxd.errors import SpecInvalid
 from omlxd.spec import dropin
-from omlxd.spec.model import Spec
 from omlxd.spec.parse import Reading, Source, read
 from omlxd.spec.report import Problem
 
@@ -140,22 +139,6 @@ def _refuse_unsafe(path: Path, facts: os.stat_result) -> None:
 
 def _problem(path: Path, message: str, hint: str = "") -> Problem:
     return Problem(str(path), 1, 1, "", message, hint)
-
-
-# ------------------------------------------------------------------ paths in the spec
-
-
-def resolve_path(home: Path, text: str) -> Path:
-    """A path of omlx.toml: relative to the home; "~/.omlx" stands for the home, wherever it is."""
-    if text == "~/.omlx" or text.startswith("~/.omlx/"):
-        text = text.removeprefix("~/.omlx").lstrip("/")
-    with contextlib.suppress(RuntimeError):  # there is no such user, so no such folder
-        return home / Path(text).expanduser()
-    return home / text
-
-
-def model_folders(home: Path, spec: Spec) -> tuple[Path, ...]:
-    return tuple(resolve_path(home, text) for text in spec.paths.models)
 
 
 # ------------------------------------------------------------------ writing

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from omlxd.daemon.files import Refused, resolve_path, trusted_text
+from omlxd.daemon.files import Refused, trusted_text
 from omlxd.mcp.config import McpFile, Value
+from omlxd.models.inputs import resolve_path
 from omlxd.spec.model import Spec
 from omlxd.spec.positions import Path as KeyPath
 from omlxd.spec.report import Problem

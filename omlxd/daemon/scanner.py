@@ -3,36 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 
-from omlxd.daemon.files import model_folders, resolve_path
-from omlxd.ipc.messages import Kind
 from omlxd.models.card import Discovery
 from omlxd.models.discovery import scan
-from omlxd.spec.model import Spec
-
-
-@dataclass(frozen=True, slots=True)
-class ScanInputs:
-    """What a scan needs of the spec. Equal = the folders need no new look for its sake."""
-
-    folders: tuple[Path, ...] = ()
-    declared: Mapping[str, Path | None] = field(default_factory=dict)
-    kinds: Mapping[str, Kind] = field(default_factory=dict)
-    trusted: frozenset[str] = frozenset()
-
-
-def scan_inputs(home: Path, spec: Spec) -> ScanInputs:
-    """`trust_remote_code` and `kind` of `[defaults]` count for declared models only."""
-    models = spec.models.items()
-    return ScanInputs(
-        folders=model_folders(home, spec),
-        declared={n: None if m.path is None else resolve_path(home, m.path) for n, m in models},
-        kinds={name: model.kind for name, model in models if model.kind is not None},
-        trusted=frozenset(name for name, model in models if model.trust_remote_code),
-    )
+from omlxd.models.inputs import ScanInputs
 
 
 class Scanner:

@@ -211,7 +211,8 @@ class ToolLoop:
         )
         if result.is_error:
             return [self._note(f"{name} failed: {_short(result.text)}")]
-        return [self._note(f"{name} gave {len(result.text.encode()):,} bytes")]
+        size = len(result.text.encode(errors="replace"))
+        return [self._note(f"{name} gave {size:,} byte{'' if size == 1 else 's'}")]
 
     def next_request(self) -> GenerateRequest | None:
         """The next run, once all calls are answered; None = the reply is complete."""

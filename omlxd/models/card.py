@@ -6,8 +6,10 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from omlxd.ipc.messages import Kind
+if TYPE_CHECKING:
+    from omlxd.ipc.messages import Kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

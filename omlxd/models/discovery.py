@@ -10,11 +10,14 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from omlxd.ipc.messages import Kind
 from omlxd.models.card import Discovery, ModelCard, Reading, ScanProblem
 from omlxd.models.folder import is_model_folder, read_folder
 from omlxd.models.kinds import BUILT_KINDS
+
+if TYPE_CHECKING:
+    from omlxd.ipc.messages import Kind
 
 HUB_PREFIX = "models--"
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from omlxd.ipc.messages import Kind
+if TYPE_CHECKING:
+    from omlxd.ipc.messages import Kind
+
 
 BUILT_KINDS: frozenset[Kind] = frozenset({"llm"})
 

@@ -7,7 +7,6 @@ from typing import Any
 
 from omlxd.errors import RequestInvalid
 from omlxd.ipc.messages import GenerateRequest
-from omlxd.worker.grammar import ThinkingBudget
 from omlxd.worker.grammar_text import ReplyRules
 from omlxd.worker.output_format import OutputFormat
 from omlxd.worker.ports import Guide
@@ -71,6 +70,8 @@ def _budget(budget: int, form: OutputFormat, model: TextModel, *, in_reasoning: 
     closing = model.tokenizer.encode(form.think_end, add_special_tokens=False)
 
     def make(prompt_tokens: int) -> Guide:
+        from omlxd.worker.row_guides import ThinkingBudget  # with MLX, which is the engine's
+
         return ThinkingBudget(
             form,
             budget=budget,

@@ -197,7 +197,7 @@ class ChoiceOutput:
             return []
         calls = self._call_splitter()
         pieces = calls.feed("".join(self._thoughts), final=True)
-        whole = [*_complete(pieces)]
+        whole = [*_complete(pieces, parallel=self._plan.parallel)]
         if whole:
             self._calls = calls
         return [event for piece in whole for event in self._piece(piece)]
@@ -241,7 +241,7 @@ class ChoiceOutput:
         return [*events[:-1], structs.replace(last, logprobs=entries)]
 
 
-def _complete(pieces: Iterable[Said | Piece]) -> Iterable[Piece]:
+def _complete(pieces: Iterable[Said | Piece], *, parallel: bool) -> Iterable[Piece]:
     call: list[Piece] = []
     for piece in pieces:
         if isinstance(piece, Said):
@@ -249,5 +249,7 @@ def _complete(pieces: Iterable[Said | Piece]) -> Iterable[Piece]:
         call.append(piece)
         if isinstance(piece, Ended):
             yield from call
+            if not parallel:
+                return
         if isinstance(piece, Ended | Broken):
             call = []

@@ -11,10 +11,15 @@ import httpx2 as httpx
 import psutil
 import pytest
 
+from tests.conftest import MakeScripted
 from tests.support.daemon import TIMEOUT_S, Daemon, config, free_port
 
 pytestmark = pytest.mark.e2e
 
+SCRIPTS = {
+    "A": ['<tool_call>\n{"name": "lab__add", ', '"arguments": {"a": 1, "b": 2}}\n</tool_call>'],
+    "3": ["It is three."],  # so the result ends
+}
 PROGRAM = Path(__file__).parents[1] / "support" / "tool_server.py"
 
 
@@ -66,6 +71,33 @@ def test_the_life_of_tool_servers(home: Path, tmp_path: Path) -> None:
     calls = daemon.log("mcp_call")
     assert [call["outcome"] for call in calls] == ["ok", "ok", "forbidden", "ok"]
     assert not any("arguments" in call for call in calls)
+
+
+@pytest.mark.mlx
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_model_uses_a_tool(home: Path, scripted_model: MakeScripted, stream: bool) -> None:
+    """A real worker calls a real server's tool and answers from its result, in every dialect."""
+    body = f'[defaults]\nmcp = ["lab"]\n{server("lab", tools=["add"])}'
+    with Daemon(home, config(scripted_model(SCRIPTS).parent, body=body)) as daemon:
+        daemon.until(lambda status: len(status["models"]) == 1, "the model discovered")
+        url = daemon.until_listening()
+        asked = {"model": "scripted", "stream": stream, "max_tokens": 50}
+        conversation = {"messages": [{"role": "user", "content": "add A"}]}
+        for path, body_ in (
+            ("/v1/chat/completions", conversation),
+            ("/v1/messages", conversation),
+            ("/v1/responses", {"input": "add A"}),
+        ):
+            answer = httpx.post(f"{url}{path}", json={**asked, **body_}, timeout=TIMEOUT_S)
+            text = answer.text
+            assert answer.status_code == 200, text
+            assert "lab__add gave 1 byte]" in text
+            assert "It is three." in text
+            assert "tool_use" not in text
+            assert '"function_call"' not in text
+            assert '"tool_calls"' not in text
+        assert [call["outcome"] for call in daemon.log("mcp_call")] == ["ok"] * 3
+        assert {r["finish_reason"] for r in daemon.log("request")} == {"stop"}
 
 
 def test_a_server_that_is_off_is_a_condition(home: Path, tmp_path: Path) -> None:

@@ -19,10 +19,11 @@ from omlxd.ipc.messages import (
     ToolChoice,
 )
 from omlxd.worker.accept import accept
-from omlxd.worker.grammar import Grammars, ThinkingBudget
+from omlxd.worker.grammar import Grammars
 from omlxd.worker.grammar_text import ReplyRules
 from omlxd.worker.output_format import CALL_MARKS, OutputFormat
 from omlxd.worker.ports import Guide
+from omlxd.worker.row_guides import ThinkingBudget
 from omlxd.worker.tool_calls.pieces import Arguments, Began, Ended
 from omlxd.worker.tool_calls.readers import call_reader
 from omlxd.worker.tool_calls.splitter import CallSplitter

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from omlxd.daemon.config import ConfigStore, read_files
-from omlxd.daemon.scanner import scan_inputs
 from omlxd.errors import OmlxError, SpecInvalid
+from omlxd.models.inputs import scan_inputs
 
 GOOD = '[models.a]\nttl = "5m"\n'
 BAD = '[models.a]\nttl = "soon"\n'

@@ -183,16 +183,3 @@ def test_a_broken_last_good_state_is_told(home: Path, content: bytes) -> None:
     files.write_private(home / "state" / "last-good.json", content)
     with pytest.raises(SpecInvalid, match=r"last-good\.json .* delete the file"):
         files.load_last_good(home)
-
-
-def test_paths_of_the_spec_are_relative_to_the_home(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """~/.omlx stands for the home wherever it is; other paths are what they say."""
-    monkeypatch.setenv("HOME", "/users/me")
-    assert files.model_folders(home, Spec()) == (home / "models",)
-    assert files.resolve_path(home, "~/.omlx") == home
-    assert files.resolve_path(home, "cache") == home / "cache"
-    assert files.resolve_path(home, "~/models") == Path("/users/me/models")
-    assert files.resolve_path(home, "~/.omlxx/m") == Path("/users/me/.omlxx/m")
-    assert files.resolve_path(home, "/srv/models") == Path("/srv/models")

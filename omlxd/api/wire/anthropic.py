@@ -20,18 +20,10 @@ from omlxd.api.wire.anthropic_tools import read_choice, read_tools
 from omlxd.api.wire.dialect import Call, Dialect, Job, require_generating
 from omlxd.api.wire.history import continues
 from omlxd.api.wire.wording import refusal
-from omlxd.errors import RequestInvalid
 from omlxd.ipc.messages import Constraint, GenerateRequest, Sampling, Thinking
 
 API = "messages"
 COUNT_API = "count_tokens"
-_THINKS = {
-    "enabled": True,
-    "adaptive": True,
-    "between_tools": True,
-    "between-tools": True,
-    "disabled": False,
-}
 
 
 class ThinkingParam(Struct, frozen=True, kw_only=True):
@@ -151,12 +143,7 @@ def _constraint(asked: MessageParams) -> Constraint | None:
 def _thinking(asked: MessageParams) -> Thinking:
     """Not asked for is off, as it is with Anthropic; what is off has no effort."""
     wanted = asked.thinking
-    if wanted.type not in _THINKS:
-        raise RequestInvalid(
-            f"thinking.type: {wanted.type!r} is not one of {', '.join(_THINKS)}.",
-            param="thinking.type",
-        )
-    if not _THINKS[wanted.type]:
+    if not limits.thinks(wanted.type):
         return Thinking(enabled=False)
     return Thinking(
         enabled=True, budget_tokens=wanted.budget_tokens, effort=asked.output_config.effort

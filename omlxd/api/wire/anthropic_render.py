@@ -3,7 +3,8 @@
 `message_start` goes out as soon as the prompt is accepted, when only its size is known: all of it
 stands under `input_tokens` there. `message_delta` at the end has what was cached apart, so the sum
 of both is the same in either place. Blocks of white space alone, as models put them between
-reasoning and a call, are left out.
+reasoning and a call, are left out. A call that is cut while it is sent ends with its block: there
+is no word for what it is.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import msgspec
 from omlxd.api.wire import sse
 from omlxd.api.wire.dialect import Call
 from omlxd.api.wire.errors import openai_error
+from omlxd.api.wire.fold import Call as ToolCall
 from omlxd.api.wire.fold import Choice, Fold
 from omlxd.errors import OmlxError
 from omlxd.ipc.messages import (
@@ -41,7 +42,7 @@ class ChatRenderer:
         self._head = b"data: " + head + b',"choices":['
         self._tail = b'],"usage":null}\n\n' if include_usage else b"]}\n\n"
         self._include_usage = include_usage
-        self._opened: set[int] = set()
+        self._num_opened = 0
 
     def event(self, event: Event) -> bytes:
         match event:
@@ -51,7 +52,7 @@ class ChatRenderer:
                     logprobs = _encode(_logprobs(event.logprobs))
                 delta = b'{"content":' + _encode(event.text) + b"}"
                 return self._open(event.index) + self._chunk(event.index, delta, logprobs)
-            case ReasoningDelta():
+            case ReasoningDelta() if event.text:  # clients show what is empty, too
                 delta = b'{"reasoning_content":' + _encode(event.text) + b"}"
                 return self._open(event.index) + self._chunk(event.index, delta)
             case ToolCallBegin():
@@ -60,7 +61,7 @@ class ChatRenderer:
             case ToolCallArguments():
                 return self._called(event, {"function": {"arguments": event.text}})
             case Finished():
-                reason = _encode(finish_reason(event.reason))
+                reason = _encode(self._reason(event.reason))
                 return self._open(event.index) + self._chunk(event.index, b"{}", reason=reason)
             case Completed():
                 return self._usage(event.usage) + sse.DONE
@@ -75,7 +76,7 @@ class ChatRenderer:
                 "index": index,
                 "message": self._message(index, choice),
                 "logprobs": None if choice.logprobs is None else _logprobs(choice.logprobs),
-                "finish_reason": finish_reason(choice.reason),
+                "finish_reason": self._reason(choice.reason),
             }
             for index, choice in enumerate(fold.choices)
         ]
@@ -98,11 +99,18 @@ class ChatRenderer:
             message["reasoning_content"] = choice.reasoning
         if choice.calls:
             message["content"] = choice.text or None
-            message["tool_calls"] = [
-                self._call(index, number, call.name, call.arguments)
-                for number, call in enumerate(choice.calls)
-            ]
+            message |= self._calls(index, choice.calls)
         return message
+
+    def _calls(self, index: int, calls: list[ToolCall]) -> dict[str, Any]:
+        told = [
+            self._call(index, number, call.name, call.arguments)
+            for number, call in enumerate(calls)
+        ]
+        return {"tool_calls": told}
+
+    def _reason(self, reason: FinishReason | None) -> str:
+        return finish_reason(reason)
 
     def _call(self, index: int, number: int, name: str, arguments: str) -> dict[str, Any]:
         return {
@@ -115,11 +123,15 @@ class ChatRenderer:
         return self._chunk(event.index, _encode({"tool_calls": [{"index": event.call, **piece}]}))
 
     def _open(self, index: int) -> bytes:
-        """The role goes out with the choice's first text, so it says nothing too early."""
-        if index in self._opened:
-            return b""
-        self._opened.add(index)
-        return self._chunk(index, b'{"role":"assistant","content":""}')
+        """The role goes out with the first text, so it says nothing too early.
+
+        Clients keep choices in a list, so those before this one have to be there.
+        """
+        frames = b""
+        while self._num_opened <= index:
+            frames += self._chunk(self._num_opened, b'{"role":"assistant","content":""}')
+            self._num_opened += 1
+        return frames
 
     def _chunk(
         self, index: int, delta: bytes, logprobs: bytes = b"null", *, reason: bytes = b"null"

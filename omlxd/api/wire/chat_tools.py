@@ -12,7 +12,7 @@ from omlxd.ipc.messages import ToolChoice
 
 
 def read_tools(body: Mapping[str, Any]) -> list[Tool]:
-    """Functions only: what other types of tools do nobody here can run, so they are left out.
+    """Functions only: tools of other types are left out.
 
     Raises RequestInvalid, also for two tools of one name.
     """
@@ -28,6 +28,11 @@ def read_tools(body: Mapping[str, Any]) -> list[Tool]:
     return list(found.values())
 
 
+def is_old_form(body: Mapping[str, Any]) -> bool:
+    """Whether functions were sent under their old name, so that a call has its old form too."""
+    return bool(body.get("functions")) and not body.get("tools")
+
+
 def read_choice(body: Mapping[str, Any], sent: list[Tool]) -> ToolChoice:
     """`tool_choice` or `function_call`. Raises RequestInvalid, also for a name no tool has."""
     parallel = body.get("parallel_tool_calls", True)
@@ -37,6 +42,9 @@ def read_choice(body: Mapping[str, Any], sent: list[Tool]) -> ToolChoice:
         )
     param = "tool_choice" if "tool_choice" in body else "function_call"
     mode, names = _choice(body.get(param, "auto"), param)
+    if mode == "required" and not names and not sent and body.get("tools"):
+        mode = "auto"  # what was to be called was left out: text is what can be had
+    parallel = parallel and not is_old_form(body)  # which has room for one
     choice = ToolChoice(mode=mode, names=names, parallel=parallel)  # type: ignore[arg-type]
     return tools.named(choice, sent, param)
 
@@ -56,7 +64,8 @@ def _sent(body: Mapping[str, Any]) -> list[tuple[Any, str]]:
             if not isinstance(value, Mapping):
                 raise RequestInvalid(f"{where}: send an object with a type.", param=where)
             if value.get("type", "function") == "function":
-                both.append((value.get("function"), f"{where}.function"))
+                flat = value if "name" in value else None  # a common slip: the shape of responses
+                both.append((value.get("function", flat), f"{where}.function"))
     return both
 
 

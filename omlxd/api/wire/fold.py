@@ -52,7 +52,7 @@ Block = Text | Reasoning | Call
 
 @dataclass(slots=True)
 class Choice:
-    """One choice as it grows. `blocks` has its parts in the order in which they came."""
+    """One choice as it grows."""
 
     grown: list[Block] = field(default_factory=list)
     logprobs: list[TokenLogprob] | None = None
@@ -61,10 +61,16 @@ class Choice:
 
     @property
     def blocks(self) -> list[Block]:
-        return [
-            Text([block.cut]) if isinstance(block, Call) and block.cut else block
-            for block in self.grown
-        ]
+        """Its parts in the order in which they came; texts side by side are one."""
+        read: list[Block] = []
+        for block in self.grown:
+            shown = Text([block.cut]) if isinstance(block, Call) and block.cut else block
+            last = read[-1] if read else None
+            if type(shown) is Text and type(last) is Text:
+                read[-1] = Text([*last.parts, *shown.parts])
+            else:
+                read.append(shown)
+        return read
 
     @property
     def text(self) -> str:

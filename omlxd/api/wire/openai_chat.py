@@ -9,8 +9,9 @@ import msgspec
 
 from omlxd.api.wire import openai_params as params
 from omlxd.api.wire import structure
+from omlxd.api.wire.chat_functions import FunctionRenderer
 from omlxd.api.wire.chat_render import ChatRenderer
-from omlxd.api.wire.chat_tools import read_choice, read_tools
+from omlxd.api.wire.chat_tools import is_old_form, read_choice, read_tools
 from omlxd.api.wire.dialect import Call, Dialect, Job, require_generating
 from omlxd.api.wire.openai_messages import Conversation, continues
 from omlxd.errors import RequestInvalid
@@ -26,13 +27,13 @@ _FLAGS = ("enable_thinking", "thinking")  # some clients send these as "true" an
 
 class ReasoningParam(msgspec.Struct, frozen=True, kw_only=True):
     effort: str | None = None
-    max_tokens: params.OutputTokens | None = None
+    max_tokens: params.Budget | None = None
     enabled: bool | None = None
 
 
 class ThinkingParam(msgspec.Struct, frozen=True, kw_only=True):
     type: str | None = None
-    budget_tokens: params.OutputTokens | None = None
+    budget_tokens: params.Budget | None = None
 
 
 class ChatParams(params.SharedParams, frozen=True, kw_only=True):
@@ -44,7 +45,7 @@ class ChatParams(params.SharedParams, frozen=True, kw_only=True):
     reasoning_effort: str | None = None
     reasoning: ReasoningParam = ReasoningParam()
     thinking: ThinkingParam = ThinkingParam()
-    thinking_budget: params.OutputTokens | None = None
+    thinking_budget: params.Budget | None = None
 
 
 def parse(body: Mapping[str, Any], call: Call) -> Job:
@@ -54,6 +55,7 @@ def parse(body: Mapping[str, Any], call: Call) -> Job:
     asked = params.read(body, ChatParams)
     _refuse(body)
     tools = read_tools(body)
+    renderer = FunctionRenderer if is_old_form(body) else ChatRenderer
     conversation = Conversation(call.model)
     messages = conversation.normalise(body.get("messages"))
     request = GenerateRequest(
@@ -78,7 +80,7 @@ def parse(body: Mapping[str, Any], call: Call) -> Job:
         requests=(request,),
         n=asked.n,
         stream=asked.stream,
-        renderer=ChatRenderer(call, include_usage=asked.include_usage),
+        renderer=renderer(call, include_usage=asked.include_usage),
         media_omitted=conversation.media_omitted,
     )
 
@@ -114,22 +116,25 @@ def _top_logprobs(asked: ChatParams) -> int | None:
 
 
 def _thinking(asked: ChatParams) -> Thinking:
-    """The many ways to say whether, and how long, the model is to think; the first wins."""
-    effort = asked.reasoning_effort or asked.reasoning.effort
-    wanted = params.thinking(effort)
-    enabled = (
-        None if asked.enable_thinking is None else _flag(asked.enable_thinking, "enable_thinking")
-    )
-    if enabled is None and asked.thinking.type is not None:
-        enabled = asked.thinking.type != "disabled"
+    """What is off has neither a budget nor an effort."""
+    wanted = params.thinking(asked.reasoning_effort or asked.reasoning.effort)
+    enabled = _thinks(asked)
     if enabled is None:
-        enabled = asked.reasoning.enabled
+        enabled = wanted.enabled
     budgets = (asked.thinking_budget, asked.thinking.budget_tokens, asked.reasoning.max_tokens)
-    return Thinking(
-        enabled=wanted.enabled if enabled is None else enabled,
-        budget_tokens=next((budget for budget in budgets if budget is not None), None),
-        effort=wanted.effort,
-    )
+    budget = next((budget for budget in budgets if budget is not None), None)
+    if enabled is False or budget == 0:
+        return Thinking(enabled=False)
+    return Thinking(enabled=enabled, budget_tokens=budget, effort=wanted.effort)
+
+
+def _thinks(asked: ChatParams) -> bool | None:
+    """The ways to say outright whether the model is to think; the first wins."""
+    if asked.enable_thinking is not None:
+        return _flag(asked.enable_thinking, "enable_thinking")
+    if asked.thinking.type not in (None, "auto"):
+        return params.thinks(asked.thinking.type)
+    return asked.reasoning.enabled
 
 
 def _template_kwargs(asked: ChatParams) -> dict[str, Any]:
@@ -141,8 +146,8 @@ def _template_kwargs(asked: ChatParams) -> dict[str, Any]:
                 param=f"chat_template_kwargs.{name}",
             )
     for name in _FLAGS:
-        if name in kwargs:
-            kwargs[name] = _flag(kwargs[name], name)
+        if (value := kwargs.pop(name, None)) is not None:
+            kwargs[name] = _flag(value, f"chat_template_kwargs.{name}")
     return kwargs
 
 

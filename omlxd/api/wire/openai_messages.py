@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from omlxd.api.ports import ServedModel
 from omlxd.api.wire.history import linked
 from omlxd.api.wire.openai_parts import Parts
@@ -56,7 +58,10 @@ class Conversation:
         }
         if isinstance(name := message.get("name"), str):
             normal["name"] = name
-        if role == "tool" and isinstance(answered := message.get("tool_call_id"), str):
+        answered = message.get("tool_call_id") if role == "tool" else None
+        if role == "function" and "name" in normal:
+            answered = _old_id(normal["name"])
+        if isinstance(answered, str):
             normal["tool_call_id"] = answered
         reasoning = message.get("reasoning_content") or message.get("reasoning")
         if role == "assistant" and isinstance(reasoning, str):
@@ -64,8 +69,7 @@ class Conversation:
         if role == "assistant" and (calls := message.get("tool_calls")):
             normal["tool_calls"] = _tool_calls(calls, f"{where}.tool_calls")
         elif role == "assistant" and (function := message.get("function_call")):  # the old form
-            calls = [{"function": function}]
-            normal["tool_calls"] = _tool_calls(calls, f"{where}.function_call")
+            normal["tool_calls"] = [_old_call(function, f"{where}.function_call")]
         return normal
 
 
@@ -74,7 +78,9 @@ def continues(message: Any) -> bool:
 
     A final assistant message is a prefill unless it called tools or says `partial: false`.
     """
-    if message.get("role") != "assistant" or message.get("tool_calls"):
+    if message.get("role") != "assistant":
+        return False
+    if message.get("tool_calls") or message.get("function_call"):
         return False
     return bool(message.get("partial", True))
 
@@ -87,9 +93,27 @@ def _tool_calls(calls: Any, where: str) -> list[dict[str, Any]]:
 
 def _tool_call(call: Any, where: str) -> dict[str, Any]:
     function = call.get("function") if isinstance(call, Mapping) else None
-    if not isinstance(function, Mapping) or not isinstance(name := function.get("name"), str):
-        raise RequestInvalid(f"{where}.function.name: send a string.", param=where)
-    # A call without arguments is written in three ways; the prompt must not tell them apart.
-    arguments = function.get("arguments") or "{}"
-    normal = {"type": "function", "function": {"name": name, "arguments": arguments}}
+    normal = {"type": "function", "function": _function(function, f"{where}.function", where)}
     return {**normal, "id": call["id"]} if isinstance(call.get("id"), str) else normal
+
+
+def _old_call(function: Any, where: str) -> dict[str, Any]:
+    normal = _function(function, where, where)
+    return {"type": "function", "function": normal, "id": _old_id(normal["name"])}
+
+
+def _old_id(name: str) -> str:
+    """Calls in the old form have no ids: a result answers the latest call of its function."""
+    return f"function:{name}"
+
+
+def _function(function: Any, place: str, param: str) -> dict[str, str]:
+    """A call without arguments is written in many ways; the prompt must not tell them apart."""
+    if not isinstance(function, Mapping) or not isinstance(name := function.get("name"), str):
+        raise RequestInvalid(f"{place}.name: send a string.", param=param)
+    arguments = function.get("arguments") or "{}"
+    if isinstance(arguments, Mapping):
+        arguments = msgspec.json.encode(arguments).decode()
+    if not isinstance(arguments, str):
+        raise RequestInvalid(f"{place}.arguments: send JSON text.", param=param)
+    return {"name": name, "arguments": arguments}

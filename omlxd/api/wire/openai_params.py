@@ -35,6 +35,7 @@ RepetitionPenalty = Annotated[float, Meta(gt=0, le=10)]
 Bias = Annotated[float, Meta(ge=-100, le=100)]
 TokenId = Annotated[int, Meta(ge=0, le=(1 << 31) - 1)]
 LogitBias = Annotated[dict[TokenId, Bias], Meta(max_length=1024)]
+Budget = Annotated[int, Meta(ge=0, le=MAX_OUTPUT_TOKENS)]  # of reasoning; 0 turns it off
 OutputTokens = Annotated[int, Meta(ge=1, le=MAX_OUTPUT_TOKENS)]
 Choices = Annotated[int, Meta(ge=1, le=MAX_CHOICES)]
 TopLogprobs = Annotated[int, Meta(ge=0, le=MAX_TOP_LOGPROBS)]
@@ -140,6 +141,13 @@ UNSUPPORTED: Mapping[str, Any] = {
     "web_search_options": None,
     "xtc_probability": None,
 }
+_THINKS = {
+    "enabled": True,
+    "adaptive": True,
+    "between_tools": True,
+    "between-tools": True,
+    "disabled": False,
+}
 ALWAYS_ON = ("add_generation_prompt", "skip_special_tokens")  # only false would change the result
 
 
@@ -166,6 +174,15 @@ def thinking(effort: str | None) -> Thinking:
     if effort is None:
         return Thinking()
     return Thinking(enabled=False) if effort == "none" else Thinking(enabled=True, effort=effort)
+
+
+def thinks(kind: str) -> bool:
+    """A `thinking.type`, of either family. Raises RequestInvalid."""
+    if kind not in _THINKS:
+        raise RequestInvalid(
+            f"thinking.type: {kind!r} is not one of {', '.join(_THINKS)}.", param="thinking.type"
+        )
+    return _THINKS[kind]
 
 
 def refuse_unsupported(body: Mapping[str, Any]) -> None:

@@ -41,11 +41,10 @@ class Items:
         }
 
     def finish(self, block: Block, *, is_cut: bool = False) -> Item:
-        """The item, complete. A call is only delivered whole."""
-        is_call = isinstance(block, ToolCall)
-        item = self.item(block, "incomplete" if is_cut and not is_call else "completed")
+        """The item, with nothing to follow; of one that was cut, what was sent."""
+        item = self.item(block, "incomplete" if is_cut else "completed")
         self.done.append(item)
-        self._num_calls += is_call
+        self._num_calls += isinstance(block, ToolCall)
         return item
 
     def _reasoning(self, block: Reasoning, number: str, status: str) -> Item:
@@ -72,11 +71,12 @@ class Items:
         }
         if origin.namespace is not None:
             item["namespace"] = origin.namespace
-        is_open = status == "in_progress"
         if origin.is_custom:
-            item["input"] = "" if is_open else custom_input(call.arguments)
+            item["input"] = custom_input(call.arguments) if status == "completed" else ""
+        elif status == "completed":
+            item["arguments"] = call.arguments or "{}"
         else:
-            item["arguments"] = "" if is_open else call.arguments or "{}"
+            item["arguments"] = call.arguments if status == "incomplete" else ""
         return item
 
 

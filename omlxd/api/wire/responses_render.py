@@ -3,7 +3,8 @@
 At most one item is open at any time, and each is added and done once; the last event has all of
 them again. Reasoning is told as its summary, which every client shows as reasoning; a client that
 asks for it gets it sealed too. Text and reasoning of white space alone, as models put it between
-reasoning and a call, are left out.
+reasoning and a call, are left out. A call that is cut while it is sent is an incomplete item, and
+its arguments are never done.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class ResponseRenderer:
             case ToolCallBegin():
                 return self._close() + self._open(ToolCall(event.name))
             case ToolCallEnd():
-                return self._close()
+                return self._close(is_cut=bool(event.cut))
             case Finished():
                 self._reason = event.reason
                 return self._close(is_cut=event.reason in _CUT)
@@ -89,7 +90,9 @@ class ResponseRenderer:
         is_cut = choice.reason in _CUT
         last = len(choice.blocks) - 1
         for number, block in enumerate(choice.blocks):
-            if isinstance(block, ToolCall) or not block.text.isspace():
+            if isinstance(block, ToolCall):
+                self._items.finish(block)
+            elif not block.text.isspace():
                 self._items.finish(block, is_cut=is_cut and number == last)
         return _encode(self._finished(choice.reason, fold.usage))
 
@@ -174,7 +177,8 @@ class ResponseRenderer:
         block, is_open = self._block, bool(self._item_id)
         frames = b""
         if block is not None and is_open:
-            frames = self._last_words(block)
+            if not (is_cut and isinstance(block, ToolCall)):
+                frames = self._last_words(block)
             index = self._index
             item = self._items.finish(block, is_cut=is_cut)
             frames += self._frame("response.output_item.done", output_index=index, item=item)

@@ -76,7 +76,8 @@ def from_format(wanted: Any, param: str) -> Constraint | None:
     """`text`, `json_object` or `json_schema`; the schema stands in it or in its `json_schema`.
 
     So it reads OpenAI's `response_format`, and `text.format` and `output_config.format`, which
-    have the schema one level higher. `strict` makes no difference: the schema is always kept.
+    have the schema one level higher, and a `json_object` with a schema, as some clients send it.
+    `strict` makes no difference: the schema is always kept.
     """
     if wanted is None:
         return None
@@ -85,9 +86,9 @@ def from_format(wanted: Any, param: str) -> Constraint | None:
     kind = wanted.get("type")
     if kind in (None, "text"):
         return None
-    if kind == "json_object":
+    if kind == "json_object" and wanted.get("schema") is None:
         return Constraint(kind="json_object", param=param)
-    if kind != "json_schema":
+    if kind not in ("json_object", "json_schema"):
         raise RequestInvalid(
             f"{param}.type: {kind!r} is not one of text, json_object, json_schema.",
             param=f"{param}.type",

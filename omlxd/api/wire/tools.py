@@ -39,7 +39,8 @@ def named(choice: ToolChoice, tools: Sequence[Tool], param: str) -> ToolChoice:
     for name in choice.names:
         if name not in known:
             raise RequestInvalid(
-                f"{param}: there is no tool {name!r} in tools, which has {', '.join(known)}.",
+                f"{param}: there is no tool {name!r} in tools, "
+                f"which has {', '.join(known) or 'none'}.",
                 param=param,
             )
     if choice.mode == "required" and not known:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import msgspec
-from anthropic.lib.streaming._messages import accumulate_event
 from anthropic.types import Message
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,28 +28,18 @@ from omlxd.ipc.messages import (
     ToolCallEnd,
     Usage,
 )
+from tests.support.replies import USAGE, R, whole_replies
+from tests.support.sdk_folds import message as accumulated
+from tests.support.sdk_folds import named_frames as frames
 
 MODEL = ServedModel(id="org/tiny", kind="llm", max_output_tokens=50)
 CALL = Call(request_id="req_ab", created=1, model=MODEL)
-R = "req_ab"
-USAGE = Usage(prompt_tokens=12, output_tokens=9, reasoning_tokens=4, cached_tokens=8, ram=8)
 ACCEPTED = Accepted(R, 12)
 COMPLETED = Completed(R, USAGE)
 
 
 def renderer(*, max_tokens: int | None = None, shows_thinking: bool = True) -> MessageRenderer:
     return MessageRenderer(CALL, max_tokens=max_tokens, shows_thinking=shows_thinking)
-
-
-def frames(raw: bytes) -> list[dict[str, Any]]:
-    """The events of a stream; each frame is named as its type."""
-    bodies = []
-    for frame in raw.decode().split("\n\n")[:-1]:
-        name, data = frame.split("\n")
-        body = msgspec.json.decode(data.removeprefix("data: "))
-        assert name == f"event: {body['type']}"
-        bodies.append(body)
-    return bodies
 
 
 def streamed(events: list[Event], **how: Any) -> list[dict[str, Any]]:
@@ -64,16 +52,6 @@ def whole(events: list[Event], **how: Any) -> dict[str, Any]:
     for event in events:
         fold.add(event)
     return dict(msgspec.json.decode(renderer(**how).result(fold)))
-
-
-def accumulated(bodies: list[dict[str, Any]]) -> Message:
-    """What the official client makes of a stream."""
-    snapshot: Any = None
-    buffers: dict[int, bytes] = {}
-    for body in bodies:
-        event: Any = body
-        snapshot = accumulate_event(event=event, current_snapshot=snapshot, json_bufs=buffers)
-    return Message.model_validate(snapshot.model_dump())
 
 
 def call(number: int, name: str, *pieces: str) -> list[Event]:
@@ -184,6 +162,30 @@ def test_white_space_alone_is_no_block() -> None:
     assert len(accumulated(streamed(events)).content) == 1
 
 
+def test_a_call_that_was_cut() -> None:
+    """In a stream its block ends where it was cut; whole, nobody is given half a call to run."""
+    events: list[Event] = [
+        ACCEPTED,
+        Delta(R, 0, "I write."),
+        ToolCallBegin(R, 0, 0, "write"),
+        ToolCallArguments(R, 0, 0, '{"n":1,"text":"ab'),
+        ToolCallEnd(R, 0, 0, cut='<call>write {"n":1,"text":"ab'),
+        Finished(R, 0, "length"),
+        COMPLETED,
+    ]
+    bodies = streamed(events, max_tokens=9)
+    stop, delta, _ = bodies[-3:]
+    assert stop == {"type": "content_block_stop", "index": 1}
+    assert delta["delta"]["stop_reason"] == "max_tokens"
+    text, tool = accumulated(bodies).model_dump()["content"]
+    assert text["text"] == "I write."
+    assert (tool["name"], tool["id"], tool["input"]) == ("write", "toolu_ab000", {"n": 1})
+    message = whole(events, max_tokens=9)
+    assert message["stop_reason"] == "max_tokens"
+    (said,) = message["content"]
+    assert said == {"type": "text", "text": 'I write.<call>write {"n":1,"text":"ab'}
+
+
 def test_thinking_that_is_not_to_be_shown() -> None:
     """The client carries it in the signature, so that the next turn has it word for word."""
     thoughts = ["let me ", "see ☃"]
@@ -231,31 +233,7 @@ def test_an_overflow_says_what_claude_code_reads() -> None:
     }
 
 
-@st.composite
-def replies(draw: st.DrawFn) -> list[Event]:
-    """Any mix of reasoning, text and calls, cut anywhere."""
-    events: list[Event] = [ACCEPTED]
-    num_calls = 0
-
-    def pieces(text: str) -> list[str]:
-        cuts = sorted(draw(st.sets(st.integers(0, len(text)), max_size=3)) | {0, len(text)})
-        return [text[a:b] for a, b in itertools.pairwise(cuts)]
-
-    for kind in draw(st.lists(st.sampled_from(["text", "reasoning", "call"]), max_size=5)):
-        if kind == "call":
-            arguments = draw(st.dictionaries(st.text(max_size=3), st.text(max_size=5), max_size=2))
-            encoded = msgspec.json.encode(arguments).decode()
-            events += call(num_calls, draw(st.sampled_from(["ls", "cat"])), *pieces(encoded))
-            num_calls += 1
-            continue
-        text = draw(st.text(alphabet=st.sampled_from(" \nab☃\x1f"), max_size=8))
-        delta = Delta if kind == "text" else ReasoningDelta
-        events += [delta(R, 0, piece) for piece in pieces(text)]
-    events.append(Finished(R, 0, "tool_calls" if num_calls else "stop"))
-    return [*events, COMPLETED]
-
-
-@given(replies(), st.booleans())
+@given(whole_replies(["ls", "cat"]), st.booleans())
 def test_a_stream_is_the_whole_message(events: list[Event], shows_thinking: bool) -> None:
     """What the official client puts together from a stream is the answer without one."""
     bodies = streamed(events, shows_thinking=shows_thinking)

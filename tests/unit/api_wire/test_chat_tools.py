@@ -6,8 +6,13 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import structs
 
+from omlxd.api.wire.dialect import Job
 from omlxd.api.wire.fold import Fold
+from omlxd.errors import RequestInvalid
 from omlxd.ipc.messages import (
     Constraint,
     Event,
@@ -49,10 +54,12 @@ from tests.unit.api_wire.test_openai_chat import HI, LS, job_of, request_of, run
 )
 def test_tools(body: dict[str, Any], choice: ToolChoice) -> None:
     """Functions, under either name, and what is to be done with them."""
-    for tools in ({"tools": [LS, {"type": "web_search"}]}, {"functions": [LS["function"]]}):
-        request = request_of(**tools, **body)
-        assert [tool["function"]["name"] for tool in request.tools] == ["ls"]
-        assert request.tool_choice == choice
+    request = request_of(tools=[LS, {"type": "web_search"}], **body)
+    assert [tool["function"]["name"] for tool in request.tools] == ["ls"]
+    assert request.tool_choice == choice
+    old = request_of(functions=[LS["function"]], **body)
+    assert old.tools == request.tools
+    assert old.tool_choice == structs.replace(choice, parallel=False)  # there is room for one
 
 
 @pytest.mark.parametrize(
@@ -105,6 +112,17 @@ def test_a_tool_round_in_the_history() -> None:
     ]
 
 
+def test_the_flat_shape_of_a_tool() -> None:
+    """As the responses route has it: a common slip."""
+    assert request_of(tools=[{"type": "function", **LS["function"]}]) == request_of(tools=[LS])
+
+
+def test_a_call_that_nothing_here_can_be_called_for() -> None:
+    """What was to be called was left out: text is what can be had."""
+    request = request_of(tools=[{"type": "web_search"}], tool_choice="required")
+    assert (request.tools, request.tool_choice) == ([], ToolChoice())
+
+
 CALLS: list[Event] = [
     ReasoningDelta("req_ab", 0, "hm"),
     ToolCallBegin("req_ab", 0, 0, "ls"),
@@ -118,11 +136,77 @@ CALLS: list[Event] = [
 ]
 
 
+def test_the_old_form_of_a_call() -> None:
+    """Who sent `functions` is answered by a `function_call`, whole, streamed or not."""
+    old = {"functions": [LS["function"]]}
+    events = [*CALLS[:5], CALLS[-1]]
+    deltas = streamed(job_of(stream=True, **old), events)
+    function = {"name": "ls", "arguments": '{"a":1}'}
+    assert deltas == [
+        ({"role": "assistant", "content": ""}, None),
+        ({"reasoning_content": "hm"}, None),
+        ({"function_call": function}, None),
+        ({}, "function_call"),
+    ]
+    assert whole(job_of(**old), events) == {
+        "index": 0,
+        "message": {
+            "role": "assistant",
+            "content": None,
+            "refusal": None,
+            "reasoning_content": "hm",
+            "function_call": function,
+        },
+        "logprobs": None,
+        "finish_reason": "function_call",
+    }
+
+
+def test_a_call_that_was_cut() -> None:
+    """Nobody is given half a call to run; a stream only has what was sent before the cut."""
+    events: list[Event] = [
+        ToolCallBegin("req_ab", 0, 0, "ls"),
+        ToolCallArguments("req_ab", 0, 0, '{"a'),
+        ToolCallEnd("req_ab", 0, 0, cut='<call>ls {"a'),
+        Finished("req_ab", 0, "length"),
+    ]
+    told = whole(job_of(tools=[LS]), events)
+    assert told["finish_reason"] == "length"
+    assert told["message"] == {
+        "role": "assistant",
+        "content": '<call>ls {"a',
+        "refusal": None,
+    }
+    deltas = streamed(job_of(stream=True, tools=[LS]), events)
+    assert deltas[1:] == [
+        ({"tool_calls": [called(0, "call_ab0000", "")]}, None),
+        ({"tool_calls": [{"index": 0, "function": {"arguments": '{"a'}}]}, None),
+        ({}, "length"),
+    ]
+    # In the old form nothing was sent yet, so it is text there too.
+    old = job_of(stream=True, functions=[LS["function"]])
+    assert streamed(old, events)[1:] == [({"content": '<call>ls {"a'}, None), ({}, "length")]
+
+
+def streamed(job: Job, events: list[Event]) -> list[tuple[dict[str, Any], str | None]]:
+    """The delta and the finish reason of every chunk."""
+    lines = run(job, *events).split("\n\n")[:-1]
+    choices = [msgspec.json.decode(line.removeprefix("data: "))["choices"][0] for line in lines]
+    return [(choice["delta"], choice["finish_reason"]) for choice in choices]
+
+
+def whole(job: Job, events: list[Event]) -> dict[str, Any]:
+    """The one choice of an answer that is not streamed."""
+    fold = Fold(1)
+    for event in events:
+        fold.add(event)
+    return dict(msgspec.json.decode(job.renderer.result(fold))["choices"][0])
+
+
 def test_calls_in_a_stream() -> None:
     """Id and name once, an index of its own for each call, arguments in pieces."""
-    lines = run(job_of(stream=True, tools=[LS]), *CALLS).split("\n\n")[:-1]
-    choices = [msgspec.json.decode(line.removeprefix("data: "))["choices"][0] for line in lines]
-    assert [choice["delta"] for choice in choices] == [
+    deltas = streamed(job_of(stream=True, tools=[LS]), CALLS)
+    assert [delta for delta, _ in deltas] == [
         {"role": "assistant", "content": ""},
         {"reasoning_content": "hm"},
         {"tool_calls": [called(0, "call_ab0000", "")]},
@@ -132,7 +216,7 @@ def test_calls_in_a_stream() -> None:
         {"tool_calls": [{"index": 1, "function": {"arguments": "{}"}}]},
         {},
     ]
-    assert choices[-1]["finish_reason"] == "tool_calls"
+    assert [reason for _, reason in deltas if reason] == ["tool_calls"]
 
 
 def called(index: int, name: str, arguments: str) -> dict[str, Any]:
@@ -142,16 +226,44 @@ def called(index: int, name: str, arguments: str) -> dict[str, Any]:
 
 def test_calls_in_a_whole_answer() -> None:
     """The same calls; content is null where nothing was said."""
-    fold = Fold(1)
-    for event in CALLS:
-        fold.add(event)
-    message = msgspec.json.decode(job_of(tools=[LS]).renderer.result(fold))["choices"][0]
-    assert message["finish_reason"] == "tool_calls"
+    told = whole(job_of(tools=[LS]), CALLS)
+    assert told["finish_reason"] == "tool_calls"
     calls = [called(0, "call_ab0000", '{"a":1}'), called(1, "call_ab0001", "{}")]
-    assert message["message"] == {
+    assert told["message"] == {
         "role": "assistant",
         "content": None,
         "refusal": None,
         "reasoning_content": "hm",
         "tool_calls": [{k: v for k, v in call.items() if k != "index"} for call in calls],
     }
+
+
+CALLING = ["tools", "functions", "tool_choice", "function_call", "parallel_tool_calls"]
+FORMATS = ["response_format", "structured_outputs", "guided_json", "guided_regex", "guided_choice"]
+EFFORTS = ["reasoning", "reasoning_effort", "thinking", "thinking_budget", "enable_thinking"]
+OTHERS = ["guided_grammar", "chat_template_kwargs", "extra_body"]
+OF_TOOLS = ["type", "function", "name", "description", "parameters", "allowed_tools", "mode"]
+OF_FORMATS = ["json_schema", "schema", "json", "regex", "choice", "grammar", "json_object"]
+OF_EFFORTS = ["effort", "max_tokens", "enabled", "budget_tokens"]
+KEYS = st.sampled_from([*CALLING, *FORMATS, *EFFORTS, *OTHERS])
+INNER = st.sampled_from([*CALLING, *OF_TOOLS, *OF_FORMATS, *EFFORTS, *OF_EFFORTS])
+LEAVES = st.sampled_from(
+    [None, True, 0, 5, "", "{}", "auto", "required", "function", "ls", "json_schema", "enabled"]
+)
+VALUES = st.recursive(
+    LEAVES,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(INNER, inner, max_size=4) | st.just(LS)
+    ),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(KEYS, VALUES, max_size=4))
+def test_any_body_is_taken_or_refused(body: dict[str, Any]) -> None:
+    """The only failure is RequestInvalid; what passes offers functions and nothing else."""
+    try:
+        request = request_of(**body)
+    except RequestInvalid:
+        return
+    assert {tool["type"] for tool in request.tools} <= {"function"}

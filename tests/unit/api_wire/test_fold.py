@@ -62,3 +62,17 @@ def test_a_cut_call_is_text() -> None:
     )
     assert choice.calls == [Call("ls", ["{}"])]
     assert choice.text == '<call>rm {"pa'
+
+
+def test_a_cut_call_goes_on_with_the_text_beside_it() -> None:
+    """As the model wrote it: one text, not several that a client would part."""
+    choice = folded(
+        Delta("r", 0, "So:"),
+        ToolCallBegin("r", 0, 0, "rm"),
+        ToolCallEnd("r", 0, 0, cut=" <call>rm</call>"),
+        Delta("r", 0, " Done."),
+        Finished("r", 0, "stop"),
+    )
+    assert [block.text for block in choice.blocks if isinstance(block, Text)] == [
+        "So: <call>rm</call> Done."
+    ]

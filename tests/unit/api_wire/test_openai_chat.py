@@ -27,7 +27,10 @@ from omlxd.ipc.messages import (
 MODEL = ServedModel(id="org/tiny", kind="llm")
 CALL = Call(request_id="req_ab", created=1700000000, model=MODEL)
 HI = [{"role": "user", "content": "hi"}]
-LS = {"type": "function", "function": {"name": "ls", "description": "lists", "parameters": {}}}
+LS: dict[str, Any] = {
+    "type": "function",
+    "function": {"name": "ls", "description": "lists", "parameters": {}},
+}
 HEAD = (
     '{"object":"chat.completion.chunk","id":"chatcmpl-ab","created":1700000000,'
     '"model":"org/tiny","choices":['
@@ -89,6 +92,7 @@ def test_logprobs() -> None:
             {"enable_thinking": True, "chat_template_kwargs": {"enable_thinking": False}},
             {"enable_thinking": False},
         ),
+        ({"chat_template_kwargs": {"enable_thinking": None, "x": None}}, {"x": None}),
         ({}, {}),
     ],
 )
@@ -109,6 +113,12 @@ def test_template_kwargs(body: dict[str, Any], kwargs: dict[str, Any]) -> None:
         ({"reasoning": {"effort": "high"}}, Thinking(enabled=True, effort="high")),
         ({"reasoning": {"enabled": False}}, Thinking(enabled=False)),
         ({"reasoning": {"max_tokens": 9}}, Thinking(budget_tokens=9)),
+        ({"reasoning": {"max_tokens": 0}}, Thinking(enabled=False)),
+        ({"reasoning_effort": "low", "enable_thinking": False}, Thinking(enabled=False)),
+        ({"reasoning_effort": "none", "enable_thinking": True}, Thinking(enabled=True)),
+        ({"thinking": {"type": "auto"}}, Thinking()),
+        ({"thinking": {"type": "adaptive"}}, Thinking(enabled=True)),
+        ({"thinking": {"type": "disabled", "budget_tokens": 0}}, Thinking(enabled=False)),
         ({"thinking": {"type": "disabled"}}, Thinking(enabled=False)),
         (
             {"thinking": {"type": "enabled", "budget_tokens": 7}},
@@ -128,7 +138,10 @@ def test_thinking(body: dict[str, Any], thinking: Thinking) -> None:
         ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs.messages"),
         ({"chat_template_kwargs": {"chat_template": "x"}}, "chat_template_kwargs.chat_template"),
         ({"chat_template_kwargs": [1]}, "chat_template_kwargs"),
+        ({"chat_template_kwargs": {"thinking": 1}}, "chat_template_kwargs.thinking"),
         ({"enable_thinking": "maybe"}, "enable_thinking"),
+        ({"thinking": {"type": "perhaps"}}, "thinking.type"),
+        ({"thinking_budget": -1}, "thinking_budget"),
         ({"tools": [{"type": "function"}]}, "tools[0].function"),
         ({"tools": {}}, "tools"),
         ({"tools": [LS, LS]}, "tools[1].function"),
@@ -213,14 +226,14 @@ def test_stream_transcript_with_usage() -> None:
 
 
 def test_stream_opens_every_choice_once() -> None:
-    """Each choice's first chunk carries the role, whenever it comes."""
+    """Its role comes first, in the order of the choices: the official client counts them."""
     answer = run(
         job_of(stream=True, n=2),
         Delta("req_ab", 1, "x"),
         Delta("req_ab", 0, "y"),
         Delta("req_ab", 1, "z"),
     )
-    assert [line.count("role") for line in answer.split("\n\n")[:-1]] == [1, 0, 1, 0, 0]
+    assert [line.count("role") for line in answer.split("\n\n")[:-1]] == [1, 1, 0, 0, 0]
 
 
 def test_logprobs_in_chunks() -> None:

@@ -66,13 +66,34 @@ def test_developer_is_system_and_reasoning_is_kept() -> None:
 
 @pytest.mark.parametrize(
     ("sent", "kept"),
-    [("not json", "not json"), ("", "{}"), (None, "{}"), ("{}", "{}"), ({"a": 1}, {"a": 1})],
+    [
+        ("not json", "not json"),
+        ("", "{}"),
+        (None, "{}"),
+        ({}, "{}"),
+        ("{}", "{}"),
+        ({"a": 1}, '{"a":1}'),
+    ],
 )
 def test_tool_arguments(sent: Any, kept: Any) -> None:
-    """Arguments stay as they are, and no arguments are always the same."""
+    """Arguments stay as they are, as text, and no arguments are always the same."""
     calls = [{"function": {"name": "f", "arguments": sent}}]
     message = normal({"role": "assistant", "tool_calls": calls})[0]
     assert message["tool_calls"][0]["function"]["arguments"] == kept
+
+
+def test_a_round_in_the_old_form() -> None:
+    """A result names its function, and answers the latest call of it."""
+    called, asked, ended = normal(
+        {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}},
+        {"role": "function", "name": "f", "content": "x"},
+        {"role": "function", "name": "g", "content": "y"},
+    )
+    (call,) = called["tool_calls"]
+    assert call["function"] == {"name": "f", "arguments": "{}"}
+    assert asked == {"role": "tool", "name": "f", "content": "x", "tool_call_id": call["id"]}
+    assert ended["name"] == "g"
+    assert ended["tool_call_id"] != call["id"]
 
 
 def test_media_become_text_and_are_counted() -> None:
@@ -110,6 +131,11 @@ def test_pictures_are_refused_where_they_could_be_seen() -> None:
         ([{"role": "user", "content": [{"type": "text"}]}], "messages[0].content[0].text"),
         ([{"role": "assistant", "tool_calls": {"a": 1}}], "messages[0].tool_calls"),
         ([{"role": "assistant", "tool_calls": [{}]}], "messages[0].tool_calls[0]"),
+        (
+            [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": 5}}]}],
+            "messages[0].tool_calls[0]",
+        ),
+        ([{"role": "assistant", "function_call": "f"}], "messages[0].function_call"),
     ],
 )
 def test_malformed_messages_are_named(messages: Any, param: str) -> None:
@@ -126,6 +152,7 @@ def test_malformed_messages_are_named(messages: Any, param: str) -> None:
         ({"role": "assistant", "content": "The answer is"}, True),
         ({"role": "assistant", "content": "done", "partial": False}, False),
         ({"role": "assistant", "tool_calls": [{"function": {"name": "f"}}]}, False),
+        ({"role": "assistant", "function_call": {"name": "f"}}, False),
         ({"role": "user", "content": "x", "partial": True}, False),
     ],
 )

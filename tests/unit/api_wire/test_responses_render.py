@@ -7,19 +7,26 @@ from typing import Any
 from omlxd.api.wire.responses_items import custom_input
 from omlxd.api.wire.sealed import unseal
 from omlxd.errors import EngineFailed
-from omlxd.ipc.messages import Delta, Event, Finished, FinishReason, ReasoningDelta
+from omlxd.ipc.messages import (
+    Delta,
+    Event,
+    Finished,
+    FinishReason,
+    ReasoningDelta,
+    ToolCallEnd,
+)
+from tests.support.replies import R
 from tests.support.responses import (
     ACCEPTED,
     COMPLETED,
     ECHO,
-    R,
-    accumulated,
     call,
     frames,
     renderer,
     streamed,
     whole,
 )
+from tests.support.sdk_folds import response as accumulated
 
 USAGE_TOLD = {
     "input_tokens": 12,
@@ -205,6 +212,31 @@ def test_why_it_ended() -> None:
     assert {item["status"] for item in ended("length", within=False)["response"]["output"]} == {
         "completed"
     }
+
+
+def test_a_call_that_was_cut() -> None:
+    """In a stream its item is incomplete and its arguments are never done; whole, it is text."""
+    half = '{"input":"ab'
+    for name, key, sent in (("ls", "arguments", half), ("patch", "input", "")):
+        events: list[Event] = [
+            ACCEPTED,
+            *call(0, "ls", "{}"),
+            *call(1, name, half)[:-1],
+            ToolCallEnd(R, 0, 1, cut=f"<call>{half}"),
+            Finished(R, 0, "tool_calls"),
+            COMPLETED,
+        ]
+        bodies = streamed(events)
+        first, second = bodies[-1]["response"]["output"]
+        assert (first["status"], first["arguments"]) == ("completed", "{}")
+        assert (second["status"], second[key]) == ("incomplete", sent)
+        assert bodies[-2]["item"] == second
+        done = [body["output_index"] for body in bodies if ".done" in body["type"]]
+        assert done == [0, 0, 1]  # arguments and item, and an item alone
+        assert accumulated(bodies) == bodies[-1]["response"]
+        item, text = whole(events)["output"]
+        assert item == first
+        assert text["content"][0]["text"] == f"<call>{half}"
 
 
 def test_white_space_alone_is_no_item() -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
-import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 from openai.types.responses import Response, ResponseStreamEvent
@@ -13,19 +11,16 @@ from pydantic import TypeAdapter
 
 from omlxd.api.wire.responses_input import Conversation
 from omlxd.errors import ContextOverflow
-from omlxd.ipc.messages import Delta, Event, Finished, FinishReason, ReasoningDelta, ToolCallBegin
+from omlxd.ipc.messages import Event, ToolCallBegin
+from tests.support.replies import whole_replies
 from tests.support.responses import (
-    ACCEPTED,
-    COMPLETED,
     MODEL,
-    R,
-    accumulated,
-    call,
     frames,
     renderer,
     streamed,
     whole,
 )
+from tests.support.sdk_folds import response as accumulated
 
 TYPES: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
 
@@ -41,30 +36,7 @@ def test_a_failure_before_the_stream_began() -> None:
     assert "maximum context length is 64 tokens" in problem["message"]
 
 
-@st.composite
-def replies(draw: st.DrawFn) -> list[Event]:
-    """Any mix of reasoning, text and calls, cut anywhere."""
-    events: list[Event] = [ACCEPTED]
-    num_calls = 0
-
-    def pieces(text: str) -> list[str]:
-        cuts = sorted(draw(st.sets(st.integers(0, len(text)), max_size=3)) | {0, len(text)})
-        return [text[a:b] for a, b in itertools.pairwise(cuts)]
-
-    for kind in draw(st.lists(st.sampled_from(["text", "reasoning", "call"]), max_size=5)):
-        if kind == "call":
-            keys = st.sampled_from(["input", "a"])
-            arguments = draw(st.dictionaries(keys, st.text(max_size=5), max_size=2))
-            encoded = msgspec.json.encode(arguments).decode()
-            name = draw(st.sampled_from(["ls", "patch", "crm__find", "unknown"]))
-            events += call(num_calls, name, *pieces(encoded))
-            num_calls += 1
-            continue
-        text = draw(st.text(alphabet=st.sampled_from(" \nab☃\x1f"), max_size=8))
-        delta = Delta if kind == "text" else ReasoningDelta
-        events += [delta(R, 0, piece) for piece in pieces(text)]
-    reason: FinishReason = "tool_calls" if num_calls else draw(st.sampled_from(["stop", "length"]))
-    return [*events, Finished(R, 0, reason), COMPLETED]
+REPLIES = whole_replies(["ls", "patch", "crm__find", "unknown"])
 
 
 def put_together(bodies: list[dict[str, Any]]) -> dict[int, str]:
@@ -85,7 +57,7 @@ def text_of(item: dict[str, Any]) -> str:
     return str(item.get("arguments", item.get("input")))
 
 
-@given(replies(), st.booleans())
+@given(REPLIES, st.booleans())
 def test_a_stream_is_the_whole_response(events: list[Event], seals: bool) -> None:
     """What clients put together, from the last event, the items or the pieces, is the same."""
     bodies = streamed(events, seals=seals)
@@ -104,7 +76,7 @@ def test_a_stream_is_the_whole_response(events: list[Event], seals: bool) -> Non
     assert steps == [(step, index) for index in range(len(done)) for step in ("added", "done")]
 
 
-@given(replies())
+@given(REPLIES)
 def test_every_frame_has_the_official_shape(events: list[Event]) -> None:
     """With every key of the type that the client has for it."""
     for body in streamed(events):
@@ -112,7 +84,7 @@ def test_every_frame_has_the_official_shape(events: list[Event]) -> None:
     Response.model_validate(whole(events))
 
 
-@given(replies())
+@given(REPLIES)
 def test_what_was_said_comes_back_as_it_was(events: list[Event]) -> None:
     """A client that sends the items back brings all of the turn but white space alone."""
     response = whole(events, seals=True)

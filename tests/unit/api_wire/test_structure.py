@@ -36,6 +36,16 @@ def test_the_schema_stands_at_either_level(wanted: Any, place: str) -> None:
 def test_any_json_object() -> None:
     """It has no schema."""
     assert from_format({"type": "json_object"}, "f") == Constraint(kind="json_object", param="f")
+    assert from_format({"type": "json_object", "schema": None}, "f") == Constraint(
+        kind="json_object", param="f"
+    )
+
+
+def test_a_json_object_with_a_schema() -> None:
+    """Some clients send it so: the schema is kept, not dropped."""
+    assert from_format({"type": "json_object", "schema": SCHEMA}, "f") == Constraint(
+        kind="json_schema", value=SCHEMA, param="f.schema"
+    )
 
 
 @pytest.mark.parametrize(
@@ -44,6 +54,7 @@ def test_any_json_object() -> None:
         ("json", "f"),
         ({"type": "xml"}, "f.type"),
         ({"type": "json_schema"}, "f.schema"),
+        ({"type": "json_object", "schema": 3}, "f.schema"),
         ({"type": "json_schema", "json_schema": {"schema": 3}}, "f.json_schema.schema"),
     ],
 )

@@ -37,6 +37,8 @@ def test_a_choice_names_tools_that_were_sent() -> None:
         named(ToolChoice(mode="required", names=["rm"]), tools, "tool_choice")
     with pytest.raises(RequestInvalid, match="no tools were sent"):
         named(ToolChoice(mode="required"), [], "tool_choice")
+    with pytest.raises(RequestInvalid, match="no tool 'rm' in tools, which has none"):
+        named(ToolChoice(names=["rm"]), [], "tool_choice")
 
 
 def test_a_definition_does_not_depend_on_the_order_of_keys() -> None:

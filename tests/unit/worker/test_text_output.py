@@ -285,6 +285,9 @@ def test_calls_of_a_turn_that_ends_in_its_reasoning_are_delivered() -> None:
     thought = encode(f"<think>hm {LS}")
     assert len(calls(run(outs(thought), form=CALLS, tools=TOOLS))) == 1
     assert calls(run(outs(thought, length=True), form=CALLS, tools=TOOLS)) == []
+    two = encode(f"<think>hm {LS}{LS}")
+    assert len(calls(run(outs(two), form=CALLS, tools=TOOLS))) == 2
+    assert len(calls(run(outs(two), form=CALLS, tools=TOOLS, parallel=False))) == 1
 
 
 def test_markup_is_text_where_no_tools_were_offered() -> None:
