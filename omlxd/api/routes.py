@@ -12,6 +12,7 @@ from starlette.responses import Response
 from omlxd.api.generate import GenerateRoute
 from omlxd.api.ports import Gateway
 from omlxd.api.stream import Clock, Pace
+from omlxd.api.tool_routes import ToolRoutes
 from omlxd.api.wire import (
     anthropic,
     embeddings,
@@ -32,7 +33,7 @@ METRICS = "text/plain; version=0.0.4; charset=utf-8"
 class Row:
     path: str
     method: Literal["GET", "POST"]
-    scope: Literal["open", "key"]
+    scope: Literal["open", "key", "tools"]
     endpoint: Callable[..., Any]  # starlette's request handler, or an ASGI object
     api: str = ""  # dialect of a model route; every request there is recorded
 
@@ -68,6 +69,7 @@ class Reads:
 
 def route_table(gateway: Gateway, *, clock: Clock, pace: Pace) -> tuple[Row, ...]:
     reads = Reads(gateway)
+    tools = ToolRoutes(gateway)
 
     def generates(path: str, dialect: Dialect) -> Row:
         endpoint = GenerateRoute(gateway, dialect, clock=clock, pace=pace)
@@ -84,6 +86,9 @@ def route_table(gateway: Gateway, *, clock: Clock, pace: Pace) -> tuple[Row, ...
         generates("/v1/messages/count_tokens", anthropic.COUNT_DIALECT),
         Row(path="/v1/models", method="GET", scope="key", endpoint=reads.models),
         Row(path="/v1/models/{id:path}", method="GET", scope="key", endpoint=reads.model),
+        Row(path="/v1/mcp/servers", method="GET", scope="tools", endpoint=tools.servers),
+        Row(path="/v1/mcp/tools", method="GET", scope="tools", endpoint=tools.tools),
+        Row(path="/v1/mcp/execute", method="POST", scope="tools", endpoint=tools.execute),
         Row(path="/healthz", method="GET", scope="open", endpoint=reads.healthz),
         Row(path="/readyz", method="GET", scope="open", endpoint=reads.readyz),
         Row(path="/metrics", method="GET", scope="key", endpoint=reads.metrics),

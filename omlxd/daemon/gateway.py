@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from omlxd.api.ports import Readiness, RequestRecord, ServedModel, ServerSettings
+from omlxd.api.ports import Readiness, RequestRecord, ServedModel, ServerSettings, ToolServers
 from omlxd.control.wire import RequestStatus
 from omlxd.daemon.recent import RecentRequests
 from omlxd.errors import (
@@ -151,11 +151,13 @@ class RequestGateway:
         dispatcher: Dispatcher,
         metrics: Metrics,
         *,
+        tools: ToolServers,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._dispatcher = dispatcher
         self._metrics = metrics
         self._clock = clock
+        self._tools = tools
         self.recent = RecentRequests()
         self._tickets: dict[str, Ticket] = {}
 
@@ -164,6 +166,10 @@ class RequestGateway:
     @property
     def settings(self) -> ServerSettings:
         return self._dispatcher.server_settings()
+
+    @property
+    def tools(self) -> ToolServers:
+        return self._tools
 
     def models(self) -> tuple[ServedModel, ...]:
         return self._dispatcher.served()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 
-from omlxd.api.ports import Readiness, RequestRecord, ServedModel, ServerSettings
+from omlxd.api.ports import Readiness, RequestRecord, ServedModel, ServerSettings, ToolServers
 from omlxd.errors import ModelNotFound
 from omlxd.ipc.messages import (
     Accepted,
@@ -18,6 +19,7 @@ from omlxd.ipc.messages import (
     TokenLogprob,
     Usage,
 )
+from omlxd.mcp.pool import ToolPool
 
 Script = Callable[[GenerateRequest], AsyncIterator[Event]]
 
@@ -73,6 +75,7 @@ class FakeGateway:
         self.served = models
         self.settings = settings or ServerSettings()
         self.ready = Readiness(True)
+        self.tools: ToolServers = ToolPool(Path("/"))
         self.requests: list[GenerateRequest] = []
         self.timeouts: list[float | None] = []
         self.cancelled: list[str] = []  # left before their `Completed`

@@ -15,10 +15,12 @@ from omlxd.api.ports import Readiness, ServedModel, ServerSettings
 from omlxd.api.routes import route_table
 from omlxd.api.stream import Pace, WallClock
 from tests.fakes.fake_gateway import FakeGateway
+from tests.fakes.fake_tools import FakeTools, asked
 from tests.support.serving import JSON_BODY, ask, parse_answer, post, serving
 
 CHAT = {"model": "small", "messages": [{"role": "user", "content": "hi"}]}
 LOCKED = ServerSettings(api_keys=("secret",), require_key_on_loopback=True, metrics=True)
+CALL = {"tool_name": "lab__echo"}
 KEY = ("Authorization", "Bearer secret")
 
 
@@ -43,7 +45,7 @@ def body_for(method: str) -> dict[str, Any]:
         return {}
     return {
         "headers": JSON_BODY,
-        "body": json.dumps({**CHAT, "prompt": "hi", "input": "hi"}).encode(),
+        "body": json.dumps({**CHAT, "prompt": "hi", "input": "hi", **CALL}).encode(),
     }
 
 
@@ -53,6 +55,7 @@ async def test_every_route_denies_by_default(
 ) -> None:
     """Each route in the table asks for a key unless it is marked open, and works with one."""
     gateway.settings = LOCKED
+    gateway.tools = FakeTools().pool(asked())
     request = body_for(method)
     without = await ask(port, method, path, **request)
     assert without.status == (200 if scope == "open" else 401)
