@@ -12,7 +12,7 @@ from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 
 from tests.support.daemon import Daemon, config
-from tests.support.scripted import CALL_TEMPLATES, make_family, written
+from tests.support.scripted import CALL_TEMPLATES, family_scripts, make_family, written
 
 pytestmark = pytest.mark.e2e
 
@@ -66,12 +66,26 @@ def broken(form: str) -> str:
     return "see " + whole[: whole.index("write")] + "? not a call at all"
 
 
+def texts(form: str) -> dict[str, str]:
+    return {"A": called(form), "B": broken(form)}
+
+
+def cut(form: str) -> tuple[int, str]:
+    """How many tokens end amid the first call's long string; what was said behind the thought."""
+    text = ""
+    for number, piece in enumerate(family_scripts(form, texts(form))["A"], start=1):
+        text += piece
+        if "say " in text:
+            return number, text.removeprefix(thought(form))
+    raise AssertionError("the string is never said")
+
+
 @pytest.fixture(scope="module")
 def url(shared_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A daemon that serves one scripted model of each family; every one says the same."""
     folder = tmp_path_factory.mktemp("families")
     for form in FORMS:
-        make_family(folder, form, {"A": called(form), "B": broken(form)})
+        make_family(folder, form, texts(form))
     with Daemon(shared_home, config(folder, body='[defaults]\nttl = "never"\n')) as running:
         running.until(lambda s: len(s["models"]) == len(FORMS), "all models discovered")
         yield running.until_listening()
@@ -110,6 +124,17 @@ async def both_chats(sdk: AsyncOpenAI, body: dict[str, Any]) -> list[Any]:
     options = {"stream_options": {"include_usage": True}}
     async with sdk.chat.completions.stream(**body, **options) as stream:
         return [whole, await stream.get_final_completion()]
+
+
+async def raw_chat(sdk: AsyncOpenAI, body: dict[str, Any]) -> tuple[list[str], str]:
+    """Reasons to finish, and all arguments, as chunks bring them: the SDK folds no reply cut so."""
+    reasons, arguments = [], ""
+    async for chunk in await sdk.chat.completions.create(**body, stream=True):
+        for choice in chunk.choices:
+            reasons += [choice.finish_reason] if choice.finish_reason else []
+            for call in choice.delta.tool_calls or []:
+                arguments += call.function.arguments or ""
+    return reasons, arguments
 
 
 async def both_messages(sdk: AsyncAnthropic, body: dict[str, Any]) -> list[Any]:
@@ -196,3 +221,106 @@ async def test_the_turn_after_a_call(openai: AsyncOpenAI, form: str) -> None:
     asked["messages"] += [made.to_dict(), *results, {"role": "user", "content": "A"}]
     for completion in await both_chats(openai, asked):
         assert calls_of(completion.choices[0].message) == CALLS
+
+
+# ---------------------------------------------------------------------------- ends
+
+
+@pytest.mark.parametrize("form", FORMS)
+async def test_a_call_that_is_cut_is_text(openai: AsyncOpenAI, form: str) -> None:
+    """By the limit of tokens: no half call, and all that was written is there."""
+    tokens, written_so_far = cut(form)
+    body = chat(form, "A", max_tokens=tokens)
+    whole = await openai.chat.completions.create(**body)
+    [choice] = whole.choices
+    assert (choice.message.tool_calls, choice.finish_reason) == (None, "length")
+    assert choice.message.content == written_so_far
+    assert whole.usage.completion_tokens == tokens
+    reasons, arguments = await raw_chat(openai, body)
+    assert reasons == ["length"]
+    with pytest.raises(ValueError, match=r"Unterminated|Expecting"):
+        json.loads(arguments)  # what a client holds cannot be run
+
+
+async def test_a_cut_call_in_the_other_dialects(
+    openai: AsyncOpenAI, anthropic: AsyncAnthropic
+) -> None:
+    """Each has a word of its own for a limit, and never the one for a call."""
+    tokens, written_so_far = cut("qwen3_coder")
+    whole, streamed = await both_messages(anthropic, message("qwen3_coder", "A", max_tokens=tokens))
+    assert (whole.stop_reason, streamed.stop_reason) == ("max_tokens", "max_tokens")
+    assert "".join(b.text for b in whole.content if b.type == "text") == written_so_far
+    body = response("qwen3_coder", "A", max_output_tokens=tokens)
+    made = await openai.responses.create(**body)
+    events = [event async for event in await openai.responses.create(**body, stream=True)]
+    assert events[-1].type == "response.incomplete"
+    for reply in (made, events[-1].response):
+        assert reply.status == "incomplete"
+        assert reply.incomplete_details.reason == "max_output_tokens"
+    assert made.output_text == written_so_far
+    assert all(i.status == "incomplete" for i in events[-1].response.output[-1:])
+
+
+@pytest.mark.parametrize("form", ["harmony", "json_tools", "qwen3_coder"])
+async def test_a_stop_string_inside_a_call(openai: AsyncOpenAI, form: str) -> None:
+    """Ends the reply before it, as anywhere; the call was never made."""
+    whole, streamed = await both_chats(openai, chat(form, "A", stop=["say "]))
+    [choice] = whole.choices
+    assert (choice.message.tool_calls, choice.finish_reason) == (None, "stop")
+    written_so_far = called(form).removeprefix(thought(form)).partition("say ")[0]
+    assert choice.message.content == written_so_far
+    assert streamed.choices[0].finish_reason == "stop"
+
+
+async def test_a_stop_string_behind_a_call(openai: AsyncOpenAI) -> None:
+    """A call that is complete by then counts."""
+    stop = '{"name": "ls"'
+    for completion in await both_chats(openai, chat("json_tools", "A", stop=[stop])):
+        [choice] = completion.choices
+        assert calls_of(choice.message) == CALLS[:1]
+        assert choice.finish_reason == "tool_calls"
+
+
+async def test_one_call_at_most(openai: AsyncOpenAI, anthropic: AsyncAnthropic) -> None:
+    """Whatever the dialect calls it, the turn ends with the first call."""
+    one = chat("mistral", "A", parallel_tool_calls=False)
+    for completion in await both_chats(openai, one):
+        assert calls_of(completion.choices[0].message) == CALLS[:1]
+        assert completion.choices[0].finish_reason == "tool_calls"
+    choice = {"type": "auto", "disable_parallel_tool_use": True}
+    for reply in await both_messages(anthropic, message("mistral", "A", tool_choice=choice)):
+        assert [b.name for b in reply.content if b.type == "tool_use"] == ["write"]
+        assert reply.stop_reason == "tool_use"
+    for made in await both_responses(openai, response("mistral", "A", parallel_tool_calls=False)):
+        assert items_of(made) == CALLS[:1]
+
+
+async def test_no_call_where_none_may_be(openai: AsyncOpenAI, anthropic: AsyncAnthropic) -> None:
+    """The markup is the text of the answer then."""
+    text = called("glm47").removeprefix(thought("glm47"))
+    for completion in await both_chats(openai, chat("glm47", "A", tool_choice="none")):
+        [choice] = completion.choices
+        assert (choice.message.content, choice.finish_reason) == (text, "stop")
+    asked = message("glm47", "A", tool_choice={"type": "none"})
+    for reply in await both_messages(anthropic, asked):
+        assert "".join(b.text for b in reply.content if b.type == "text") == text
+        assert reply.stop_reason == "end_turn"
+    for made in await both_responses(openai, response("glm47", "A", tool_choice="none")):
+        assert (made.output_text, items_of(made)) == (text, [])
+
+
+@pytest.mark.parametrize("form", ["harmony", "qwen3_coder"])
+async def test_tokens_of_reasoning_are_told(openai: AsyncOpenAI, form: str) -> None:
+    """From the mark that opens it to the one that closes it, in both of OpenAI's dialects."""
+    pieces = family_scripts(form, texts(form))["A"]
+    opening, closing = ("<think>", "</think>")
+    if form == "harmony":
+        opening, closing = ("<|channel|>analysis<|message|>", "<|end|>")
+    said_by = ["".join(pieces[: n + 1]) for n in range(len(pieces))]
+    tokens = sum(opening in text for text in said_by) - sum(closing in text for text in said_by) + 1
+    for completion in await both_chats(openai, chat(form, "A")):
+        assert completion.usage.completion_tokens == len(pieces) + 1  # and the end of the turn
+        assert completion.usage.completion_tokens_details.reasoning_tokens == tokens
+    for made in await both_responses(openai, response(form, "A")):
+        assert made.usage.output_tokens == len(pieces) + 1
+        assert made.usage.output_tokens_details.reasoning_tokens == tokens

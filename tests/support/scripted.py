@@ -90,12 +90,18 @@ def written(form: str, calls: Calls) -> str:
 
 def make_family(folder: Path, form: str, texts: Mapping[str, str]) -> Path:
     """`folder/form`: a model that says a text where the prompt ends with its key, one character."""
+    scripts = family_scripts(form, texts)
+    template = _TEMPLATE.replace("[[calls]]", CALL_TEMPLATES[form])
+    return make_scripted(folder / form, scripts, template=template, special=_SPECIAL.get(form, ()))
+
+
+def family_scripts(form: str, texts: Mapping[str, str]) -> dict[str, list[str]]:
+    """The tokens in which it says them."""
     special = _SPECIAL.get(form, ())
     scripts = in_pieces(texts, special)
     said = {piece for script in scripts.values() for piece in script}
     assert said >= set(special), "each special token is said by itself somewhere"
-    template = _TEMPLATE.replace("[[calls]]", CALL_TEMPLATES[form])
-    return make_scripted(folder / form, scripts, template=template, special=special)
+    return scripts
 
 
 def in_pieces(texts: Mapping[str, str], alone: Sequence[str] = ()) -> dict[str, list[str]]:
