@@ -40,13 +40,14 @@ def routes() -> list[tuple[str, str, str]]:
     return [(row.method, row.path.replace("{id:path}", "org/tiny"), row.scope) for row in rows]
 
 
-def body_for(method: str) -> dict[str, Any]:
+def body_for(method: str, path: str) -> dict[str, Any]:
     if method == "GET":
         return {}
-    return {
-        "headers": JSON_BODY,
-        "body": json.dumps({**CHAT, "prompt": "hi", "input": "hi", **CALL}).encode(),
-    }
+    model = {"/v1/embeddings": "embedder", "/v1/rerank": "ranker", "/rerank": "ranker"}
+    ranked = {"query": "q", "documents": ["d"]}
+    body = {**CHAT, "prompt": "hi", "input": "hi", **CALL, **ranked}
+    body["model"] = model.get(path, "small")
+    return {"headers": JSON_BODY, "body": json.dumps(body).encode()}
 
 
 @pytest.mark.parametrize(("method", "path", "scope"), routes())
@@ -56,7 +57,7 @@ async def test_every_route_denies_by_default(
     """Each route in the table asks for a key unless it is marked open, and works with one."""
     gateway.settings = LOCKED
     gateway.tools = FakeTools().pool(asked())
-    request = body_for(method)
+    request = body_for(method, path)
     without = await ask(port, method, path, **request)
     assert without.status == (200 if scope == "open" else 401)
     headers = [*request.pop("headers", []), KEY]
