@@ -9,7 +9,7 @@ MODEL := .models/all-MiniLM-L6-v2/config.json
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo    download a small model, serve it, change its settings live, stop (about a minute)"
+	@echo "make demo    download two small models, serve them, change settings live, stop (about a minute)"
 	@echo "make run     serve the same model in the foreground, and keep serving"
 	@echo "make test    run every test"
 	@echo "make check   formatter, linter, types, import layers, contract tests"

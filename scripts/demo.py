@@ -1,4 +1,4 @@
-"""`make demo`: serve a small model, ask it, change its settings while it runs, stop.
+"""`make demo`: serve a chat and an embedding model, ask both, change settings while they run, stop.
 
 Everything happens in .demo, with real processes and sockets; a step that does not do what it says
 ends the tour with exit code 1 and the end of the logs.
@@ -18,11 +18,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from demo_home import MODEL, ROOT, free_port, save_spec
+from demo_home import EMBEDDER, MODEL, ROOT, free_port, save_spec
 
 HOME = ROOT / ".demo"
 BIN = ROOT / ".venv" / "bin"
 QUESTION = "What is the capital of France?"
+SENTENCES = ["The cat sleeps.", "A kitten is napping.", "Interest rates rose again."]
 START_TIMEOUT_S = 120.0
 
 
@@ -55,6 +56,9 @@ def _tour(port: int) -> None:
 
         _say(f"ask over HTTP, port {port}: {QUESTION}")
         _ask(port, MODEL)
+
+        _say(f"compare sentences by {EMBEDDER}, through the same port")
+        _compare(port)
 
         before = _show_status()
         _say('save omlx.toml: pin = false, aliases = ["smol"], ttl = "10m"')
@@ -134,6 +138,27 @@ def _ask(port: int, model: str) -> None:
     connection.close()
     if "Paris" not in answer:
         raise DemoFailed(f"the answer does not name Paris: {answer!r}")
+
+
+def _compare(port: int) -> None:
+    """Print how near the others are to the first; the one that means the same must be nearest."""
+    first, *others = SENTENCES
+    body = {"model": EMBEDDER, "input": SENTENCES}
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=START_TIMEOUT_S)
+    connection.request(
+        "POST", "/v1/embeddings", json.dumps(body), {"content-type": "application/json"}
+    )
+    response = connection.getresponse()
+    answer = json.loads(response.read())
+    connection.close()
+    if response.status != 200:
+        raise DemoFailed(f"HTTP {response.status}: {answer}")
+    base, *vectors = (entry["embedding"] for entry in answer["data"])
+    near = [sum(a * b for a, b in zip(base, vector, strict=True)) for vector in vectors]
+    for text, cosine in zip(others, near, strict=True):
+        print(f"   {cosine:.2f}  {first!r} and {text!r}")
+    if near != sorted(near, reverse=True):
+        raise DemoFailed("the sentence that means the same is not the nearest")
 
 
 def _deltas(response: http.client.HTTPResponse) -> Iterator[str]:

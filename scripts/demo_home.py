@@ -1,4 +1,4 @@
-"""The homes that `make demo` and `make run` serve from: an omlx.toml beside the small model."""
+"""The homes that `make demo` and `make run` serve from: an omlx.toml beside the small models."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 MODEL = "SmolLM2-135M-Instruct"
+EMBEDDER = "all-MiniLM-L6-v2"
 
 TEMPLATE = """\
 [server]

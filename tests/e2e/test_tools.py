@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -275,3 +276,31 @@ async def test_a_schema_is_kept(chat: AsyncOpenAI) -> None:
     assert isinstance(value["ok"], bool)
     assert value["kind"] in ("x", "y")
     assert reason == "stop"
+
+
+async def test_rows_under_a_grammar_leave_their_neighbours_alone(
+    home: Path, tiny_models: Path
+) -> None:
+    """In one batch, free replies are what they are alone, and those with a form keep to it."""
+    free: dict[str, Any] = {
+        "model": "tiny-llama",
+        "messages": [{"role": "user", "content": "hello"}],
+        "max_tokens": 40,
+        "temperature": 0,
+        "extra_body": {"ignore_eos": True},
+    }
+    choice: dict[str, Any] = {
+        "model": "tiny-llama",
+        "messages": [{"role": "user", "content": "which"}],
+        "extra_body": {"guided_choice": ["red", "green", "blue"]},
+    }
+    with Daemon(home, config(tiny_models)) as running:
+        url = f"{running.until_listening()}/v1"
+        async with AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as sdk:
+            alone = await sdk.chat.completions.create(**free)
+            answers = await asyncio.gather(
+                *(sdk.chat.completions.create(**body) for body in (free, choice, free, choice))
+            )
+    texts = [answer.choices[0].message.content for answer in answers]
+    assert texts[0] == texts[2] == alone.choices[0].message.content
+    assert {texts[1], texts[3]} <= {"red", "green", "blue"}
