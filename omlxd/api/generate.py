@@ -7,7 +7,8 @@ import time
 
 from starlette.types import Receive, Scope, Send
 
-from omlxd.api.body import ClientGone, check_headers, read_object
+from omlxd.api.body import ClientGone, check_headers, read_object, while_there
+from omlxd.api.media import MediaReader
 from omlxd.api.merge import generate
 from omlxd.api.meter import Meter
 from omlxd.api.ports import Gateway, RequestRecord
@@ -20,9 +21,12 @@ from omlxd.errors import OmlxError
 class GenerateRoute:
     """An ASGI endpoint that speaks one dialect."""
 
-    def __init__(self, gateway: Gateway, dialect: Dialect, *, clock: Clock, pace: Pace) -> None:
+    def __init__(
+        self, gateway: Gateway, dialect: Dialect, media: MediaReader, *, clock: Clock, pace: Pace
+    ) -> None:
         self._gateway = gateway
         self._dialect = dialect
+        self._media = media
         self._clock = clock
         self._pace = pace
 
@@ -60,4 +64,6 @@ class GenerateRoute:
         call = Call(request_id=record.request_id, created=int(time.time()), model=model)
         job = self._dialect.parse(body, call)
         record.media_omitted = job.media_omitted
-        return job
+        if not job.pictures:
+            return job
+        return await while_there(self._media.read(job, self._gateway.settings), receive)

@@ -202,7 +202,7 @@ class Daemon:
         if force is not None:
             spec = force.spec
             self._configure_log(spec)
-            self._settings = server_settings(spec, force.resolved.api_keys)
+            self._settings = server_settings(self.home, spec, force.resolved.api_keys)
             self.listeners.want(spec.server.listen)
             self.scanner.want(scan_inputs(self.home, spec))
             cold_dir = resolve_path(self.home, spec.cache.cold_dir)

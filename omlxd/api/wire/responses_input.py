@@ -14,6 +14,7 @@ import msgspec
 
 from omlxd.api.ports import ServedModel
 from omlxd.api.wire.history import Message, linked
+from omlxd.api.wire.media import Media, Piece, content_of
 from omlxd.api.wire.openai_parts import Parts
 from omlxd.api.wire.responses_tools import CUSTOM_INPUT, offered_name
 from omlxd.api.wire.sealed import unseal
@@ -40,13 +41,13 @@ class Conversation:
     def __init__(self, model: ServedModel) -> None:
         self._parts = Parts(model)
         self._messages: list[Message] = []
-        self._texts: list[str] = []  # of the model's turn that is being read, as the next two
+        self._said: list[Piece] = []  # of the model's turn that is being read, as the next two
         self._thoughts: list[str] = []
         self._calls: list[dict[str, Any]] = []
 
     @property
-    def media_omitted(self) -> int:
-        return self._parts.num_omitted
+    def media(self) -> Media:
+        return self._parts.media
 
     def normalise(self, instructions: str | None, sent: Any) -> list[Message]:
         """`input` of a body is a string or a list of items. Raises RequestInvalid."""
@@ -104,11 +105,11 @@ class Conversation:
             raise RequestInvalid(
                 f"{where}.role: {role!r} is not one of {', '.join(_ROLES)}.", param=f"{where}.role"
             )
-        text = self._parts.text(item.get("content"), f"{where}.content")
+        pieces = self._parts.pieces(item.get("content"), f"{where}.content")
         if role == "assistant":
-            self._texts.append(text)
+            self._said += pieces or [""]
         else:
-            self._say({"role": _ROLES[role], "content": text})
+            self._say({"role": _ROLES[role], "content": content_of(pieces)})
 
     def _thought(self, item: Item, where: str) -> str:
         """What was thought: sealed it is whole, also where the client was shown less of it."""
@@ -127,7 +128,7 @@ class Conversation:
             output = [output]
         if isinstance(output, list):  # of a shell: objects that are no parts
             output = [_encode(part) if _is_plain(part) else part for part in output]
-        content = self._parts.text(output, f"{where}.output")
+        content = self._parts.content(output, f"{where}.output")
         return {"role": "tool", "tool_call_id": call, "content": content}
 
     def _say(self, message: Message) -> None:
@@ -137,14 +138,14 @@ class Conversation:
 
     def _end_turn(self) -> None:
         thoughts = _JOIN.join(filter(None, self._thoughts))
-        if self._texts or self._calls or thoughts:
-            message: Message = {"role": "assistant", "content": _JOIN.join(self._texts)}
+        if self._said or self._calls or thoughts:
+            message: Message = {"role": "assistant", "content": content_of(self._said)}
             if thoughts:
                 message["reasoning_content"] = thoughts
             if self._calls:
                 message["tool_calls"] = self._calls
             self._messages.append(message)
-        self._texts, self._thoughts, self._calls = [], [], []
+        self._said, self._thoughts, self._calls = [], [], []
 
 
 def _call(item: Item, arguments: str, where: str) -> dict[str, Any]:

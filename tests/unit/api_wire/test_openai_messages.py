@@ -104,7 +104,7 @@ def test_media_become_text_and_are_counted() -> None:
     assert content == (
         "look:\n[image omitted: org/tiny has no vision]\n[file omitted: org/tiny cannot read it]"
     )
-    assert conversation.media_omitted == 2
+    assert conversation.media.num_omitted == 2
 
 
 def test_pictures_are_refused_where_they_could_be_seen() -> None:

@@ -23,7 +23,7 @@ def test_the_http_side_gets_resolved_keys_and_its_own_hosts() -> None:
         'cors_origins = ["http://x"]\nmetrics = true\nrequest_timeout = "2m"\n'
         "require_key_on_loopback = true\n[logging]\nprompts = true\n"
     )
-    settings = server_settings(spec(text), ("secret",))
+    settings = server_settings(HOME, spec(text), ("secret",))
     assert settings.api_keys == ("secret",)
     assert settings.listen_hosts == ("127.0.0.1", "::1")
     assert (settings.cors_origins, settings.request_timeout_s) == (("http://x",), 120)
@@ -34,7 +34,7 @@ def test_the_http_side_gets_resolved_keys_and_its_own_hosts() -> None:
 
 def test_the_defaults_are_those_of_the_spec() -> None:
     """An empty file gives the settings of the schema, not of the dataclass."""
-    settings = server_settings(Spec(), ())
+    settings = server_settings(HOME, Spec(), ())
     assert settings.allowed_hosts == Spec().server.allowed_hosts
     assert settings.listen_hosts == ("127.0.0.1",)
     assert settings.request_timeout_s is None

@@ -187,7 +187,6 @@ def test_undeclared_models_have_the_defaults() -> None:
     ("document", "loc"),
     [
         ({"server": {"admin_keys": ["k"]}}, ("server", "admin_keys")),
-        ({"server": {"allow_remote_media": True}}, ("server", "allow_remote_media")),
         ({"hub": {"endpoint": "https://m"}}, ("hub", "endpoint")),
         ({"mcp": {"servers": {"f": {"command": "x"}}}}, ("mcp", "servers")),
         ({"models": {"m": {"kind": "vlm"}}}, ("models", "m", "kind")),
@@ -204,7 +203,7 @@ def test_keys_without_a_feature_are_refused(document: Any, loc: tuple[str, ...])
 
 def test_keys_without_a_feature_take_their_default() -> None:
     """Writing the default of such a key changes nothing."""
-    document = {"hub": {"endpoint": ""}, "server": {"admin_keys": [], "media_roots": []}}
+    document = {"hub": {"endpoint": ""}, "server": {"admin_keys": []}}
     assert File.model_validate(document) == File()
 
 
