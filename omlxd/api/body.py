@@ -48,7 +48,7 @@ async def read_object(receive: Receive, *, limit: int = MAX_BODY_BYTES) -> dict[
 
 
 async def while_there(work: Coroutine[Any, Any, T], receive: Receive) -> T:
-    """`work`, after the body was read; it is cancelled and ClientGone raised if the client leaves."""
+    """`work`, once the body was read; ClientGone ends it if the client leaves."""
     task = asyncio.ensure_future(work)
     leaving = asyncio.ensure_future(_left(receive))
     try:

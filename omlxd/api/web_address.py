@@ -8,7 +8,7 @@ it leads, and it may lead elsewhere a moment later.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv6Address, IPv6Network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Literal
 from urllib.parse import quote, urljoin, urlsplit
 
@@ -16,11 +16,16 @@ Address = IPv4Address | IPv6Address
 
 _PORTS: dict[str, int] = {"http": 80, "https": 443}
 _KEPT = "%/:@!$&'()*+,;=~-._?"  # stays as it is in a path and a query
-# Networks in which an IPv4 address stands for a host: what is behind it counts. 64:ff9b:1::/48 is
-# for local use, and what the others end in is theirs to choose.
+# In these an IPv4 address stands for a host, and it is that one that counts.
 _NAT64 = IPv6Network("64:ff9b::/96")
-_LOCAL_NAT64 = IPv6Network("64:ff9b:1::/48")
-_COMPATIBLE = IPv6Network("::/96")
+_UNICAST = IPv6Network("2000::/3")  # all of IPv6 that is given out
+# Special blocks that `ipaddress` knows in some versions only.
+_SPECIAL: tuple[IPv4Network | IPv6Network, ...] = (
+    IPv4Network("192.0.0.0/24"),
+    IPv4Network("192.88.99.0/24"),
+    IPv6Network("2001::/23"),
+    IPv6Network("3fff::/20"),
+)
 
 
 class BadUrl(Exception):
@@ -82,19 +87,12 @@ def redirected(url: str, location: str) -> str:
 def is_public(address: Address) -> bool:
     """Whether it belongs to a host of the public Internet, also where it wraps an IPv4 address."""
     if isinstance(address, IPv6Address):
-        if address in _LOCAL_NAT64 or address in _COMPATIBLE:
-            return False
         if address in _NAT64:
             return is_public(IPv4Address(int(address) & 0xFFFF_FFFF))
         if (inner := address.ipv4_mapped or address.sixtofour) is not None:
             return is_public(inner)
-        if address.is_site_local or address.scope_id is not None or address.teredo is not None:
+        if address not in _UNICAST:
             return False
-    return address.is_global and not (
-        address.is_multicast
-        or address.is_private
-        or address.is_reserved
-        or address.is_loopback
-        or address.is_link_local
-        or address.is_unspecified
-    )
+    if address.is_multicast or address.is_reserved:
+        return False
+    return address.is_global and not any(address in network for network in _SPECIAL)

@@ -123,7 +123,9 @@ class Conversation:
         if kind == "document":
             return self._document(block, where)
         if kind == "search_result":
-            return self._titled(block, ("title", "source"), block.get("content"), where)
+            return self._titled(
+                block, ("title", "source"), block.get("content"), f"{where}.content"
+            )
         if kind == "tool_reference":
             return [self._reference(block, where)]
         if isinstance(text := block.get("text"), str):
@@ -137,9 +139,13 @@ class Conversation:
         if not isinstance(source, Mapping):
             raise RequestInvalid(f"{where}.source: send an object.", param=f"{where}.source")
         if source.get("type") == "text":
-            return self._titled(block, ("title", "context"), source.get("data"), where)
+            return self._titled(
+                block, ("title", "context"), source.get("data"), f"{where}.source.data"
+            )
         if source.get("type") == "content":
-            return self._titled(block, ("title", "context"), source.get("content"), where)
+            return self._titled(
+                block, ("title", "context"), source.get("content"), f"{where}.source.content"
+            )
         return [self.media.document("document", where)]
 
     def _titled(self, block: Block, keys: tuple[str, str], content: Any, where: str) -> list[Piece]:

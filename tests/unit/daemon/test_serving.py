@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from omlxd.daemon.serving import consequences, server_settings
@@ -10,6 +12,7 @@ from omlxd.spec.model import Spec
 from omlxd.spec.report import Change
 from tests.unit.daemon.build import spec
 
+HOME = Path("/home/you/.omlx")
 TTL = Change('models."a".ttl', 60, 90, "live", "a")
 TEMPLATE = Change('models."a".chat_template', None, "x", "drain", "a")
 LISTEN = Change("server.listen", ["127.0.0.1:1"], ["127.0.0.1:2"], "rebind")
@@ -38,6 +41,15 @@ def test_the_defaults_are_those_of_the_spec() -> None:
     assert settings.allowed_hosts == Spec().server.allowed_hosts
     assert settings.listen_hosts == ("127.0.0.1",)
     assert settings.request_timeout_s is None
+    assert (settings.media_roots, settings.allow_remote_media) == ((), False)
+
+
+def test_folders_of_pictures_are_paths_of_the_file() -> None:
+    """Relative to the home, as every path in omlx.toml."""
+    text = '[server]\nmedia_roots = ["shots", "/srv/pictures"]\nallow_remote_media = true\n'
+    settings = server_settings(HOME, spec(text), ())
+    assert settings.media_roots == (HOME / "shots", Path("/srv/pictures"))
+    assert settings.allow_remote_media
 
 
 @pytest.mark.parametrize(
