@@ -53,11 +53,13 @@ def _read(root: Path, parts: tuple[str, ...], limit: int) -> bytes:
         opened = os.open(parts[-1], _CLOSED | os.O_NONBLOCK, dir_fd=folder)
     finally:
         os.close(folder)
-    with os.fdopen(opened, "rb") as file:
-        status = os.fstat(opened)
-        if not stat.S_ISREG(status.st_mode):
+    try:
+        if not stat.S_ISREG(os.fstat(opened).st_mode):
             raise FileRefused("is not a regular file")
-        data = b"" if status.st_size > limit else file.read(limit + 1)
-        if status.st_size > limit or len(data) > limit:
-            raise FileRefused(f"has more than {limit} bytes, which is the most a picture may have")
+        with open(opened, "rb", closefd=False) as file:
+            data = file.read(limit + 1)
+    finally:
+        os.close(opened)
+    if len(data) > limit:
+        raise FileRefused(f"has more than {limit} bytes, which is the most a picture may have")
     return data
