@@ -36,7 +36,7 @@ class MediaReader:
 
     async def read(self, job: Job, settings: ServerSettings) -> Job:
         """The job with `images` in its request. Raises RequestInvalid for the first bad picture."""
-        images = await _Reading(self._fetcher, settings).all(job.pictures)
+        images = await _Reading(self._fetcher, settings, job.pictures).all()
         (request,) = job.requests
         return dataclasses.replace(
             job, requests=(msgspec.structs.replace(request, images=images),), pictures=()
@@ -46,35 +46,48 @@ class MediaReader:
 class _Reading:
     """Of one request: what occurs twice is fetched once, and it all counts."""
 
-    def __init__(self, fetcher: Fetcher, settings: ServerSettings) -> None:
+    def __init__(
+        self, fetcher: Fetcher, settings: ServerSettings, pictures: tuple[Picture, ...]
+    ) -> None:
         self._fetcher = fetcher
         self._settings = settings
+        self._pictures = pictures
         self._gate = asyncio.Semaphore(_AT_ONCE)
         self._total = 0
 
-    async def all(self, pictures: tuple[Picture, ...]) -> list[bytes]:
-        _refuse_closed(pictures, self._settings)
+    async def all(self) -> list[bytes]:
+        _refuse_closed(self._pictures, self._settings)
         fetched: dict[Source, asyncio.Task[bytes]] = {}
         try:
-            for picture in pictures:
+            for picture in self._pictures:
                 if picture.source not in fetched:
                     fetched[picture.source] = asyncio.create_task(self._one(picture))
-            images = [await fetched[picture.source] for picture in pictures]
+            images = [await fetched[picture.source] for picture in self._pictures]
         finally:
             for task in fetched.values():
                 task.cancel()
             await asyncio.gather(*fetched.values(), return_exceptions=True)
         if sum(map(len, images)) > MAX_TOTAL_BYTES:
-            raise _too_much(pictures[-1].where)
+            raise self._too_much
         return images
+
+    @property
+    def _too_much(self) -> RequestInvalid:
+        """Of all of them; so the place is that of the last, whichever came in last."""
+        return _refused(
+            self._pictures[-1].where,
+            f"the pictures up to this one have more than {MAX_TOTAL_BYTES >> 20} MiB together; "
+            "send fewer or smaller ones, or leave out old ones",
+        )
 
     async def _one(self, picture: Picture) -> bytes:
         async with self._gate:
-            data = await self._bytes(picture)
-        # Counted as they come: a hundred that are each within their limit are too many.
+            # Counted as they come, and not fetched on: a hundred that are each within their limit
+            # are too many.
+            data = b"" if self._total > MAX_TOTAL_BYTES else await self._bytes(picture)
         self._total += len(data)
         if self._total > MAX_TOTAL_BYTES:
-            raise _too_much(picture.where)
+            raise self._too_much
         _check_header(data, picture.where)
         return data
 
@@ -126,14 +139,6 @@ def _check_header(data: bytes, where: str) -> None:
             f"the {header.format} has {header.width} x {header.height} pixels; the most is "
             f"{MAX_PIXELS // 1_000_000} million, so send a smaller one",
         )
-
-
-def _too_much(where: str) -> RequestInvalid:
-    return _refused(
-        where,
-        f"with this picture the request's pictures have more than {MAX_TOTAL_BYTES >> 20} MiB; "
-        "send fewer or smaller ones, or leave out old ones",
-    )
 
 
 def _refused(where: str, problem: str) -> RequestInvalid:

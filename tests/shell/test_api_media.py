@@ -14,6 +14,7 @@ from omlxd.api.app import create_app
 from omlxd.api.media import MediaReader
 from omlxd.api.ports import ServedModel, ServerSettings
 from omlxd.api.web_fetch import Fetcher
+from omlxd.api.wire.picture_source import MAX_PICTURE_BYTES
 from tests.fakes.fake_gateway import LLM, FakeGateway
 from tests.support.asgi import Exchange
 from tests.support.pictures import data_uri, png
@@ -39,7 +40,7 @@ def gateway(tmp_path: Path) -> FakeGateway:
 
 @pytest.fixture
 async def port(gateway: FakeGateway) -> AsyncIterator[int]:
-    reader = MediaReader(Fetcher(limit=media.MAX_PICTURE_BYTES, is_allowed=here_too))
+    reader = MediaReader(Fetcher(limit=MAX_PICTURE_BYTES, is_allowed=here_too))
     async with serving(create_app(gateway, media=reader)) as port:
         yield port
 
@@ -188,8 +189,22 @@ async def test_all_pictures_together_have_a_limit(
     monkeypatch.setattr(media, "MAX_TOTAL_BYTES", 3 * size)
     pictures = [png(8, 8, red=1) if kind == "repeated" else png(8, 8, red=n) for n in range(4)]
     assert (await ask(port, *map(data_uri, pictures[:3]))).status == 200
-    message, _ = await refused(port, *map(data_uri, pictures))
-    assert "the request's pictures have more than 0 MiB" in message
+    message, param = await refused(port, *map(data_uri, pictures))
+    assert "the pictures up to this one have more than 0 MiB together" in message
+    assert param == "messages[0].content[3]"
+
+
+async def test_what_is_too_much_already_is_not_fetched_on(
+    port: int, server: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pictures are counted as they come, and those that wait their turn are left."""
+    monkeypatch.setattr(media, "MAX_TOTAL_BYTES", len(RED))
+    paths = [f"/{number}" for number in range(30)]
+    server.answers |= {path: says(RED) for path in paths}
+    message, param = await refused(port, *map(server.url, paths))
+    assert "together" in message
+    assert param == "messages[0].content[29]"
+    assert len(server.paths) < len(paths)
 
 
 async def test_a_client_that_leaves_ends_the_fetch(gateway: FakeGateway, server: Web) -> None:
