@@ -32,7 +32,7 @@ def create_app(
 ) -> ASGIApp:
     """An ASGI application; it has no lifespan. Settings are read anew for every request."""
     clock = clock or WallClock()
-    rows = route_table(gateway, media or MediaReader(), clock=clock, pace=pace or Pace())
+    rows = route_table(gateway, clock=clock, pace=pace or Pace(), media=media)
     apis = {row.path: row.api for row in rows if row.api}
 
     def refused(scope: Scope, error: OmlxError) -> None:

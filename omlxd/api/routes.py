@@ -60,12 +60,13 @@ class Reads:
 
 
 def route_table(
-    gateway: Gateway, media: MediaReader, *, clock: Clock, pace: Pace
+    gateway: Gateway, *, clock: Clock, pace: Pace, media: MediaReader | None = None
 ) -> tuple[Row, ...]:
     reads = Reads(gateway)
+    reader = media or MediaReader()
 
     def generates(path: str, dialect: Dialect) -> Row:
-        endpoint = GenerateRoute(gateway, dialect, media, clock=clock, pace=pace)
+        endpoint = GenerateRoute(gateway, dialect, reader, clock=clock, pace=pace)
         return Row(path=path, method="POST", scope="key", endpoint=endpoint, api=dialect.name)
 
     return (
