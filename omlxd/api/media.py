@@ -25,18 +25,27 @@ from omlxd.errors import RequestInvalid
 
 MAX_TOTAL_BYTES = 64 * 2**20  # of a request's pictures; they travel to the worker in one frame
 MAX_PIXELS = 50_000_000  # of one picture; a phone's 48 megapixels are within it
+TIMEOUT_S = 30.0  # for all pictures of a request; nothing is sent to its client meanwhile
 _AT_ONCE = 4
 
 
 class MediaReader:
     """Pictures for every route; `fetcher` gets what is on the web."""
 
-    def __init__(self, fetcher: Fetcher | None = None) -> None:
+    def __init__(self, fetcher: Fetcher | None = None, *, timeout_s: float = TIMEOUT_S) -> None:
         self._fetcher = fetcher or Fetcher(limit=MAX_PICTURE_BYTES)
+        self._timeout_s = timeout_s
 
     async def read(self, job: Job, settings: ServerSettings) -> Job:
         """The job with `images` in its request. Raises RequestInvalid for the first bad picture."""
-        images = await _Reading(self._fetcher, settings, job.pictures).all()
+        _refuse_closed(job.pictures, settings)
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                images = await _Reading(self._fetcher, settings, job.pictures).all()
+        except TimeoutError:
+            where = job.pictures[-1].where
+            problem = f"the pictures up to this one took more than {self._timeout_s:g} s to get"
+            raise _refused(where, f"{problem}; send them as data: URIs") from None
         (request,) = job.requests
         return dataclasses.replace(
             job, requests=(msgspec.structs.replace(request, images=images),), pictures=()
@@ -56,7 +65,6 @@ class _Reading:
         self._total = 0
 
     async def all(self) -> list[bytes]:
-        _refuse_closed(self._pictures, self._settings)
         fetched: dict[Source, asyncio.Task[bytes]] = {}
         try:
             for picture in self._pictures:

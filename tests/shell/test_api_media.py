@@ -207,6 +207,18 @@ async def test_what_is_too_much_already_is_not_fetched_on(
     assert len(server.paths) < len(paths)
 
 
+async def test_all_pictures_together_have_a_time(gateway: FakeGateway, server: Web) -> None:
+    """However many there are, the client is answered when it is over."""
+    paths = [f"/{number}" for number in range(9)]
+    server.answers |= dict.fromkeys(paths, [])
+    server.holds |= {*paths}
+    reader = MediaReader(Fetcher(limit=100, is_allowed=here_too), timeout_s=0.2)
+    async with serving(create_app(gateway, media=reader)) as port:
+        message, param = await refused(port, *map(server.url, paths))
+    assert "took more than 0.2 s to get" in message
+    assert param == "messages[0].content[8]"
+
+
 async def test_a_client_that_leaves_ends_the_fetch(gateway: FakeGateway, server: Web) -> None:
     """The connection to the picture's server is closed, and the record says who left."""
     server.answers["/x"] = []
