@@ -210,7 +210,7 @@ async def test_what_is_too_much_already_is_not_fetched_on(
 async def test_all_pictures_together_have_a_time(gateway: FakeGateway, server: Web) -> None:
     """However many there are, the client is answered when it is over."""
     paths = [f"/{number}" for number in range(9)]
-    server.answers |= dict.fromkeys(paths, [])
+    server.answers |= {path: [] for path in paths}
     server.holds |= {*paths}
     reader = MediaReader(Fetcher(limit=100, is_allowed=here_too), timeout_s=0.2)
     async with serving(create_app(gateway, media=reader)) as port:
