@@ -3,7 +3,7 @@
 
 PYTHON ?= python3
 STAMP := .venv/.installed
-MODEL := .models/SmolLM2-135M-Instruct/config.json
+MODEL := .models/all-MiniLM-L6-v2/config.json
 
 .PHONY: help setup model demo run test check bench clean
 .DEFAULT_GOAL := help
@@ -15,7 +15,7 @@ help:
 	@echo "make check   formatter, linter, types, import layers, contract tests"
 	@echo "make bench   measure start-up, memory and the engine"
 	@echo "make setup   build .venv with .venv/bin/omlxd and .venv/bin/omlxctl"
-	@echo "make model   download and convert the small model into .models"
+	@echo "make model   download a small chat and a small embedding model into .models"
 	@echo "make clean   remove everything the targets above made"
 
 setup: $(STAMP)

@@ -14,6 +14,7 @@ OmlxError
 ├── SpecInvalid               422  omlx.toml or a drop-in does not say what can be done
 ├── QueueFull                 503  retry after `retry_after_s`
 ├── ModelUnavailable          503  crash loop, back-off, unservable or shutting down
+├── ToolServerUnavailable     503  a tool server is off, does not start, or ended under a call
 ├── RequestTimeout            504  the request's own deadline passed
 ├── WorkerDied                502  the model's process ended under the request
 ├── EngineFailed              500  one request failed inside the model
@@ -151,6 +152,12 @@ class QueueFull(OmlxError):
 
 class ModelUnavailable(OmlxError):
     code = "model_unavailable"
+    status = 503
+    retryable = True
+
+
+class ToolServerUnavailable(OmlxError):
+    code = "tool_server_unavailable"
     status = 503
     retryable = True
 

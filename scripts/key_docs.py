@@ -45,6 +45,9 @@ SAMPLES: Final[dict[str, Any]] = {
     "aliases": ["120b"],
     "command": "npx",
     "args": ["-y", "@modelcontextprotocol/server-filesystem", "/Users/me/src"],
+    "env": {},
+    "url": "",
+    "headers": {},
     "tools": ["read_file"],
 }
 NAMES: Final = {"models": "gpt-oss-120b-MXFP4-Q8", "mcp.servers": "filesystem"}

@@ -32,6 +32,7 @@ class Caller:
     local: str | None = None  # our own address on that socket
     scheme: str = "http"
     open_route: bool = False  # asks for no key
+    tool_route: bool = False  # runs tools: no web page may, and local callers are asked for a key
 
     def all(self, name: bytes) -> list[str]:
         return [value.decode("latin-1") for key, value in self.headers if key == name]
@@ -40,9 +41,11 @@ class Caller:
 def check(settings: ServerSettings, caller: Caller) -> str | None:
     """Raises the refusal, or returns the Origin to answer with CORS headers."""
     host = check_host(settings, caller)
+    if caller.tool_route:
+        refuse_pages(caller)
     origin = check_origin(settings, caller, host)
     if not caller.open_route:
-        check_key(settings, caller)
+        check_key(settings, caller, also_local=caller.tool_route)
     return origin
 
 
@@ -75,9 +78,25 @@ def check_origin(settings: ServerSettings, caller: Caller, host: str) -> str | N
     raise Forbidden(f"Origin {origin!r} is not listed; add it to server.cors_origins.")
 
 
-def check_key(settings: ServerSettings, caller: Caller) -> None:
+def is_page(caller: Caller) -> bool:
+    """A web page sent it: browsers say so, also where they send no Origin (images, links)."""
+    sites = caller.all(b"sec-fetch-site")
+    return bool(caller.all(b"origin")) or any(site != "none" for site in sites)
+
+
+def refuse_pages(caller: Caller) -> None:
+    """Tools act on this machine, so no list of origins lets a page use them."""
+    if is_page(caller):
+        raise Forbidden(
+            "Tools that omlxd runs are not for web pages. Use them from a program that sends "
+            "neither Origin nor Sec-Fetch-Site."
+        )
+
+
+def check_key(settings: ServerSettings, caller: Caller, *, also_local: bool = False) -> None:
     """Raises Unauthorized unless no key is asked or one of ours was given."""
-    if not settings.api_keys or (not settings.require_key_on_loopback and is_local(caller)):
+    asks_all = also_local or settings.require_key_on_loopback
+    if not settings.api_keys or (not asks_all and is_local(caller)):
         return
     presented = set(_presented(caller))
     if not presented:

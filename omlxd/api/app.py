@@ -50,6 +50,7 @@ def create_app(
                 Guard,
                 gateway=gateway,
                 open_paths=[row.path for row in rows if row.scope == "open"],
+                tool_paths=[row.path for row in rows if row.scope == "tools"],
                 refused=refused,
             )
         ],

@@ -8,12 +8,14 @@ import time
 from starlette.types import Receive, Scope, Send
 
 from omlxd.api.body import ClientGone, check_headers, read_object, while_there
+from omlxd.api.guard import CALLER
 from omlxd.api.media import MediaReader
 from omlxd.api.merge import generate
 from omlxd.api.meter import Meter
 from omlxd.api.ports import Gateway, RequestRecord
 from omlxd.api.respond import REQUEST_ID, send_error
 from omlxd.api.stream import Clock, Pace, Reply
+from omlxd.api.tool_reply import Ask, ask_of, generate_with_tools
 from omlxd.api.wire.dialect import Call, Dialect, Job, model_name
 from omlxd.errors import OmlxError
 
@@ -45,7 +47,7 @@ class GenerateRoute:
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send, meter: Meter) -> None:
         try:
-            job = await self._read_job(scope, receive, meter.record)
+            job, ask = await self._read_job(scope, receive, meter.record)
         except OmlxError as error:
             meter.fail(error)
             meter.close(self._clock.now())
@@ -53,9 +55,15 @@ class GenerateRoute:
             return
         reply = Reply(job, scope=scope, send=send, meter=meter, clock=self._clock, pace=self._pace)
         timeout_s = self._gateway.settings.request_timeout_s
-        await reply.run(generate(self._gateway, job, timeout_s=timeout_s), receive)
+        if ask is None:
+            source = generate(self._gateway, job, timeout_s=timeout_s)
+        else:
+            source = generate_with_tools(self._gateway, job, ask, timeout_s=timeout_s)
+        await reply.run(source, receive)
 
-    async def _read_job(self, scope: Scope, receive: Receive, record: RequestRecord) -> Job:
+    async def _read_job(
+        self, scope: Scope, receive: Receive, record: RequestRecord
+    ) -> tuple[Job, Ask | None]:
         check_headers(scope["headers"])
         body = await read_object(receive)
         record.stream = body.get("stream") is True
@@ -64,6 +72,8 @@ class GenerateRoute:
         call = Call(request_id=record.request_id, created=int(time.time()), model=model)
         job = self._dialect.parse(body, call)
         record.media_omitted = job.media_omitted
-        if not job.pictures:
-            return job
-        return await while_there(self._media.read(job, self._gateway.settings), receive)
+        settings = self._gateway.settings
+        ask = ask_of(body, job, model, scope[CALLER], settings)
+        if job.pictures:
+            job = await while_there(self._media.read(job, settings), receive)
+        return job, ask

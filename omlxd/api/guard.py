@@ -7,11 +7,12 @@ from collections.abc import Callable, Collection
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from omlxd.api.access import Caller, check, check_host, check_origin
+from omlxd.api.access import Caller, check, check_host, check_origin, refuse_pages
 from omlxd.api.ports import Gateway
 from omlxd.api.respond import REQUEST_ID, RawHeaders, send_error
 from omlxd.errors import OmlxError
 
+CALLER = "omlxd.caller"  # key of the scope: who asks, as the access rules see it
 Refused = Callable[[Scope, OmlxError], None]
 
 
@@ -20,14 +21,24 @@ def new_request_id() -> str:
 
 
 class Guard:
-    """Middleware. Only `open_paths` are answered without a key, whatever else is routed."""
+    """Middleware. Only `open_paths` are answered without a key, whatever else is routed.
+
+    `tool_paths` are stricter than all others.
+    """
 
     def __init__(
-        self, app: ASGIApp, *, gateway: Gateway, open_paths: Collection[str], refused: Refused
+        self,
+        app: ASGIApp,
+        *,
+        gateway: Gateway,
+        open_paths: Collection[str],
+        tool_paths: Collection[str],
+        refused: Refused,
     ) -> None:
         self._app = app
         self._gateway = gateway
         self._open_paths = frozenset(open_paths)
+        self._tool_paths = frozenset(tool_paths)
         self._refused = refused
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -36,14 +47,17 @@ class Guard:
         name = scope[REQUEST_ID].encode()
         # OpenAI's clients read the one, Anthropic's the other.
         headers: RawHeaders = [(b"x-request-id", name), (b"request-id", name)]
-        caller = _caller(scope, open_route=scope["path"] in self._open_paths)
+        scope[CALLER] = caller = self._caller(scope)
         settings = self._gateway.settings
         preflight = scope["method"] == "OPTIONS" and bool(
             caller.all(b"access-control-request-method")
         )
         try:
             if preflight:  # browsers send it without a key
-                origin = check_origin(settings, caller, check_host(settings, caller))
+                host = check_host(settings, caller)
+                if caller.tool_route:
+                    refuse_pages(caller)
+                origin = check_origin(settings, caller, host)
             else:
                 origin = check(settings, caller)
         except OmlxError as error:
@@ -57,16 +71,16 @@ class Guard:
             return
         await self._app(scope, receive, _with(send, headers))
 
-
-def _caller(scope: Scope, *, open_route: bool) -> Caller:
-    client, server = scope.get("client"), scope.get("server")
-    return Caller(
-        headers=scope["headers"],
-        peer=client[0] if client else None,
-        local=server[0] if server else None,
-        scheme=scope.get("scheme", "http"),
-        open_route=open_route,
-    )
+    def _caller(self, scope: Scope) -> Caller:
+        client, server = scope.get("client"), scope.get("server")
+        return Caller(
+            headers=scope["headers"],
+            peer=client[0] if client else None,
+            local=server[0] if server else None,
+            scheme=scope.get("scheme", "http"),
+            open_route=scope["path"] in self._open_paths,
+            tool_route=scope["path"] in self._tool_paths,
+        )
 
 
 def _single_v1(path: str) -> str:

@@ -16,7 +16,7 @@ from omlxd.ipc.messages import (
     ChoiceEvent,
     Completed,
     Event,
-    GenerateRequest,
+    Request,
     Usage,
 )
 
@@ -51,7 +51,7 @@ async def generate(
 
 async def _read(
     gateway: Gateway,
-    request: GenerateRequest,
+    request: Request,
     number: int,
     inbox: asyncio.Queue[_Item],
     all_accepted: asyncio.Event,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
-from omlxd.ipc.messages import Event, GenerateRequest, Kind
+from omlxd.ipc.messages import Event, Kind, Request
+from omlxd.mcp.types import Limits, Offer, Result, ServerView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +25,7 @@ class ServedModel:
     created: int = 0  # mtime of config.json, Unix seconds
     phase: str = "absent"
     pin: bool = False
+    mcp: tuple[str, ...] = ()  # tool servers that its conversations are offered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,8 +75,28 @@ class RequestRecord:
     error: str = ""
 
 
+class ToolServers(Protocol):
+    """Tool servers, under one policy for all who use them."""
+
+    @property
+    def limits(self) -> Limits: ...
+
+    def servers(self) -> tuple[ServerView, ...]: ...
+
+    async def offered(self, names: Sequence[str] | None = None) -> Offer:
+        """Tools of these servers, or of all; those that are not running are started."""
+        ...
+
+    async def call(self, name: str, arguments: dict[str, Any], *, request_id: str) -> Result:
+        """Run one tool by its offered name. Raises OmlxError; a tool's own failure is a result."""
+        ...
+
+
 class Gateway(Protocol):
     """Models and the way to them."""
+
+    @property
+    def tools(self) -> ToolServers: ...
 
     @property
     def settings(self) -> ServerSettings: ...
@@ -92,7 +114,7 @@ class Gateway(Protocol):
     def readiness(self) -> Readiness: ...
 
     def generate(
-        self, request: GenerateRequest, *, timeout_s: float | None = None
+        self, request: Request, *, timeout_s: float | None = None
     ) -> AbstractAsyncContextManager[AsyncIterator[Event]]:
         """The event stream of one request; the engine is loaded if it must be.
 

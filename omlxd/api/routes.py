@@ -13,7 +13,16 @@ from omlxd.api.generate import GenerateRoute
 from omlxd.api.media import MediaReader
 from omlxd.api.ports import Gateway
 from omlxd.api.stream import Clock, Pace
-from omlxd.api.wire import anthropic, models, openai_chat, openai_completions, responses
+from omlxd.api.tool_routes import ToolRoutes
+from omlxd.api.wire import (
+    anthropic,
+    embeddings,
+    models,
+    openai_chat,
+    openai_completions,
+    rerank,
+    responses,
+)
 from omlxd.api.wire.dialect import Dialect
 from omlxd.errors import NotFound
 
@@ -25,7 +34,7 @@ METRICS = "text/plain; version=0.0.4; charset=utf-8"
 class Row:
     path: str
     method: Literal["GET", "POST"]
-    scope: Literal["open", "key"]
+    scope: Literal["open", "key", "tools"]
     endpoint: Callable[..., Any]  # starlette's request handler, or an ASGI object
     api: str = ""  # dialect of a model route; every request there is recorded
 
@@ -64,6 +73,7 @@ def route_table(
 ) -> tuple[Row, ...]:
     reads = Reads(gateway)
     reader = media or MediaReader()
+    tools = ToolRoutes(gateway)
 
     def generates(path: str, dialect: Dialect) -> Row:
         endpoint = GenerateRoute(gateway, dialect, reader, clock=clock, pace=pace)
@@ -74,9 +84,15 @@ def route_table(
         generates("/v1/completions", openai_completions.DIALECT),
         generates("/v1/responses", responses.DIALECT),
         generates("/v1/messages", anthropic.DIALECT),
+        generates("/v1/embeddings", embeddings.DIALECT),
+        generates("/v1/rerank", rerank.DIALECT),
+        generates("/rerank", rerank.DIALECT),
         generates("/v1/messages/count_tokens", anthropic.COUNT_DIALECT),
         Row(path="/v1/models", method="GET", scope="key", endpoint=reads.models),
         Row(path="/v1/models/{id:path}", method="GET", scope="key", endpoint=reads.model),
+        Row(path="/v1/mcp/servers", method="GET", scope="tools", endpoint=tools.servers),
+        Row(path="/v1/mcp/tools", method="GET", scope="tools", endpoint=tools.tools),
+        Row(path="/v1/mcp/execute", method="POST", scope="tools", endpoint=tools.execute),
         Row(path="/healthz", method="GET", scope="open", endpoint=reads.healthz),
         Row(path="/readyz", method="GET", scope="open", endpoint=reads.readyz),
         Row(path="/metrics", method="GET", scope="key", endpoint=reads.metrics),

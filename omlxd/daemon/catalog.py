@@ -228,4 +228,5 @@ def served_model(entry: Entry, phase: str) -> ServedModel:
         created=entry.card.created if entry.card else 0,
         phase=phase,
         pin=entry.spec.pin,
+        mcp=entry.spec.mcp,
     )

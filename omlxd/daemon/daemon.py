@@ -40,6 +40,7 @@ from omlxd.daemon.scanner import Scanner
 from omlxd.daemon.service import ControlService
 from omlxd.daemon.serving import consequences, server_settings
 from omlxd.daemon.supervisor import Supervisor
+from omlxd.daemon.tool_servers import ToolService
 from omlxd.daemon.watchdog import Watchdog
 from omlxd.daemon.watcher import FileWatcher, ModelFolderWatcher
 from omlxd.errors import ModelNotFound, ModelUnavailable
@@ -73,10 +74,13 @@ class Daemon:
         )
         self.cold = ColdTier(self.controller.cache, self.journal, on_change=self._cold_looked)
         self.controller.cache.on_written = self.cold.wrote
-        self.gateway = RequestGateway(self, self.metrics)
+        self.tools = ToolService(home)
+        self.gateway = RequestGateway(self, self.metrics, tools=self.tools.pool)
         self.service = ControlService(self)
         self.scanner = Scanner(self.follow)
         self.listeners = Listeners(create_app(self.gateway), on_change=self.controller.wake)
+        self.tools.pool.on_change = self.controller.wake
+        self.tools.pool.on_call = self.metrics.tool_called
         self.controller.gateway = self.gateway
         self.controller.fleet = Fleet(self.controller, Supervisor)
         ram = ram_bytes()
@@ -147,7 +151,7 @@ class Daemon:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.controller.reconcile()  # whoever still runs is told to stop, so its end is no death
-        await self.controller.fleet.close(STOP_GRACE_S)
+        await asyncio.gather(self.controller.fleet.close(STOP_GRACE_S), self.tools.pool.close())
         control.server.stop()
         await asyncio.wait([control.task], timeout=LAST_WORDS_S)
         took = round(time.monotonic() - started, 3)
@@ -167,6 +171,7 @@ class Daemon:
 
     def _die(self, code: int) -> None:
         self.controller.fleet.kill()
+        self.tools.pool.kill()
         os._exit(code)
 
     # -------------------------------------------------------------- files
@@ -204,6 +209,7 @@ class Daemon:
             self._configure_log(spec)
             self._settings = server_settings(self.home, spec, force.resolved.api_keys)
             self.listeners.want(spec.server.listen)
+            self.tools.want(force)
             self.scanner.want(scan_inputs(self.home, spec))
             cold_dir = resolve_path(self.home, spec.cache.cold_dir)
             self.cold.want(
@@ -271,6 +277,7 @@ class Daemon:
             folders_found(folders),
             aliases(self.catalog),
             *self._fallback(),
+            *self.tools.condition(),
             cold_tier(self.cold.view, self.controller.cache.degraded),
         )
         self.conditions.update(self.controller, self.catalog, extra)

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from omlxd.api.ports import Readiness, RequestRecord, ServedModel, ServerSettings
+from omlxd.api.ports import Readiness, RequestRecord, ServedModel, ServerSettings, ToolServers
 from omlxd.control.wire import RequestStatus
 from omlxd.daemon.recent import RecentRequests
 from omlxd.errors import (
@@ -33,8 +33,8 @@ from omlxd.ipc.messages import (
     Event,
     Failed,
     Finished,
-    GenerateRequest,
     Output,
+    Request,
     RowStats,
     Submit,
     ToWorker,
@@ -59,7 +59,7 @@ class WorkerLink(Protocol):
 class Ticket:
     """One request. `waiting` for an engine → `handed` to a worker → `ended`."""
 
-    request: GenerateRequest
+    request: Request
     arrived_at: float
     state: Literal["waiting", "handed", "ended"] = "waiting"
     worker: WorkerLink | None = None
@@ -122,6 +122,13 @@ class Dispatcher(Protocol):
     def render_metrics(self) -> bytes: ...
 
 
+def _prompt(request: Request) -> dict[str, object]:
+    """The text of a request, for the log."""
+    names = ("messages", "prompt", "inputs", "query", "documents")
+    text = {name: getattr(request, name) for name in names if hasattr(request, name)}
+    return {"request_id": request.request_id, "model": request.model, **text}
+
+
 def error_of(failed: Failed) -> OmlxError:
     """The exception a worker's `Failed` stands for."""
     if failed.code == ContextOverflow.code:
@@ -144,11 +151,13 @@ class RequestGateway:
         dispatcher: Dispatcher,
         metrics: Metrics,
         *,
+        tools: ToolServers,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._dispatcher = dispatcher
         self._metrics = metrics
         self._clock = clock
+        self._tools = tools
         self.recent = RecentRequests()
         self._tickets: dict[str, Ticket] = {}
 
@@ -157,6 +166,10 @@ class RequestGateway:
     @property
     def settings(self) -> ServerSettings:
         return self._dispatcher.server_settings()
+
+    @property
+    def tools(self) -> ToolServers:
+        return self._tools
 
     def models(self) -> tuple[ServedModel, ...]:
         return self._dispatcher.served()
@@ -175,14 +188,13 @@ class RequestGateway:
 
     @asynccontextmanager
     async def generate(
-        self, request: GenerateRequest, *, timeout_s: float | None = None
+        self, request: Request, *, timeout_s: float | None = None
     ) -> AsyncIterator[AsyncIterator[Event]]:
         assert request.request_id not in self._tickets, request.request_id
         ticket = Ticket(request, self._clock())
         self._tickets[request.request_id] = ticket
         if self.settings.log_prompts:
-            text = {"messages": request.messages, "prompt": request.prompt}
-            log.get().info("prompt", request_id=request.request_id, model=request.model, **text)
+            log.get().info("prompt", **_prompt(request))
         try:
             self._dispatcher.request_arrived(ticket)
             yield self._events(ticket, timeout_s)

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from omlxd.daemon.files import Refused, trusted_text
+from omlxd.mcp.config import McpFile, Value
+from omlxd.models.inputs import resolve_path
 from omlxd.spec.model import Spec
 from omlxd.spec.positions import Path as KeyPath
 from omlxd.spec.report import Problem
@@ -25,13 +27,25 @@ class Resolved:
 
     api_keys: tuple[str, ...]
     templates: Mapping[str, str]  # model → template text; "" = undeclared models
+    tools: ToolInputs
     problems: tuple[Problem, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolInputs:
+    """What `[mcp]` points to. What is wrong here costs tool servers, and never the spec."""
+
+    file: McpFile
+    values: Mapping[str, Value]  # as written → what it stands for, and else why for nothing
 
 
 def referenced_files(spec: Spec, home: Path) -> tuple[Path, ...]:
     """Every file that a `file:PATH` of the spec names, whether it is there or not."""
     written = [*spec.server.api_keys, *(reference for _, _, reference in _templates(spec))]
+    written += _of_tool_servers(spec)
     found: dict[Path, None] = {}
+    if spec.mcp.config and "\0" not in spec.mcp.config:
+        found[resolve_path(home, spec.mcp.config)] = None
     for name in (one.removeprefix("file:") for one in written if one.startswith("file:")):
         with contextlib.suppress(RuntimeError):  # in the home of nobody
             if "\0" not in name:
@@ -58,7 +72,7 @@ def resolve_references(spec: Spec, home: Path, locate: Locate) -> Resolved:
             if wrong:
                 problems.append(locate(path, wrong))
         templates[name] = read[written]
-    return Resolved(tuple(keys), templates, tuple(problems))
+    return Resolved(tuple(keys), templates, _tools(spec, home), tuple(problems))
 
 
 def _templates(spec: Spec) -> Iterator[tuple[KeyPath, str, str]]:
@@ -67,6 +81,23 @@ def _templates(spec: Spec) -> Iterator[tuple[KeyPath, str, str]]:
     for name, model in spec.models.items():
         if model.chat_template is not None:
             yield ("models", name, "chat_template"), name, model.chat_template
+
+
+def _of_tool_servers(spec: Spec) -> Iterator[str]:
+    for server in spec.mcp.servers.values():
+        yield from (*server.env.values(), *server.headers.values())
+
+
+def _tools(spec: Spec, home: Path) -> ToolInputs:
+    values = {written: _value(written, home) for written in _of_tool_servers(spec)}
+    stripped = {
+        written: (value.rstrip("\r\n"), wrong) for written, (value, wrong) in values.items()
+    }
+    name = spec.mcp.config
+    if not name:
+        return ToolInputs(McpFile(), stripped)
+    text, wrong = _content(str(resolve_path(home, name)), home)
+    return ToolInputs(McpFile(path=name, text=text, problem=wrong), stripped)
 
 
 def _value(written: str, home: Path, *, environment: bool = True) -> tuple[str, str]:

@@ -16,6 +16,7 @@ from omlxd.ipc.reports import CacheEvicted as CacheEvicted
 from omlxd.ipc.reports import CacheReport as CacheReport
 from omlxd.ipc.reports import RowStats as RowStats
 from omlxd.ipc.reports import Stats as Stats
+from omlxd.ipc.vectors import EmbedRequest, Score, ScoreRequest, Vector
 
 PROTOCOL = 1
 
@@ -70,7 +71,7 @@ class Thinking(Struct, frozen=True, kw_only=True, omit_defaults=True):
     effort: str | None = None  # the template's `reasoning_effort`
 
 
-class GenerateRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class GenerateRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """One generation job. Either `messages` (rendered by the model's template) or `prompt`.
 
     A message has a `role` (system, user, assistant, tool) and a string `content`, and as it has
@@ -227,7 +228,8 @@ class Failed(Struct, frozen=True, tag=True, omit_defaults=True):
 
 ChoiceEvent = Delta | ReasoningDelta | ToolCallBegin | ToolCallArguments | ToolCallEnd | Finished
 Output = Delta | ReasoningDelta | ToolCallBegin | ToolCallArguments  # has `tokens`
-Event = Accepted | ChoiceEvent | Completed | Failed
+Event = Accepted | ChoiceEvent | Vector | Score | Completed | Failed
+Request = GenerateRequest | EmbedRequest | ScoreRequest
 
 
 # ------------------------------------------------------------------ daemon → worker
@@ -276,7 +278,7 @@ class Configure(Struct, frozen=True, tag=True):
 
 
 class Submit(Struct, frozen=True, tag=True):
-    request: GenerateRequest
+    request: Request
 
 
 class Cancel(Struct, frozen=True, tag=True):

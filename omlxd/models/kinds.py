@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from omlxd.ipc.messages import Kind
 
 
-BUILT_KINDS: frozenset[Kind] = frozenset({"llm"})
+BUILT_KINDS: frozenset[Kind] = frozenset({"llm", "embedding", "reranker"})
 
 ENCODER_TYPES = frozenset(
     {

@@ -128,6 +128,9 @@ class Metrics:
         self._restarts = _Series(
             "worker_restarts", "Workers started after one died or failed to load.", ("model",)
         )
+        self._tool_calls = _Series(
+            "mcp_calls", "Calls of tools that omlxd ran.", ("server", "outcome")
+        )
         self._ttft = _Histogram(
             "time_to_first_token_seconds",
             "From a request's arrival to its first output token.",
@@ -181,6 +184,10 @@ class Metrics:
         """A worker is started because the last one of this model died."""
         self._restarts.add(1, model)
 
+    def tool_called(self, server: str, outcome: str) -> None:
+        """Once per call: "ok", "error", "cancelled", or the code of an error of ours."""
+        self._tool_calls.add(1, server, outcome)
+
     def set_gauges(self, gauges: Gauges) -> None:
         """The present, as scrapes from now on report it."""
         self._gauges = gauges
@@ -199,7 +206,7 @@ class Metrics:
         written.add(self._gauges.cold_written_bytes)
         for counter in (
             *(self._requests, self._prompt, self._output, self._prefix),
-            *(self._restarts, written),
+            *(self._restarts, self._tool_calls, written),
         ):
             yield counter.counter()
         for histogram in (self._ttft, self._inter_token, self._duration):

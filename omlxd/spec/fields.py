@@ -29,6 +29,8 @@ Reload = Literal["live", "drain", "rebind"]
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?")
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#\s*]+")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_TOOL_SERVER = re.compile(r"[A-Za-z0-9-]+(_[A-Za-z0-9-]+)*")
+_WEB_ADDRESS = re.compile(r"https?://[^/?#\s@]+(/[^\s#]*)?")
 _INT64 = range(-(1 << 63), 1 << 63)
 _SIZE_PATTERN = r"^[0-9]+(\.[0-9]+)? ?([KMGTkmgt]?[Bb])?$"
 _SHARE_PATTERN = r"^[0-9]+(\.[0-9]+)? ?([KMGTkmgt]?[Bb]|%)?$"
@@ -222,6 +224,38 @@ def _api_key(value: object) -> str:
     return value
 
 
+def _secret_table(value: object) -> dict[str, str]:
+    """Names no value: it may be a secret."""
+    if not isinstance(value, dict):
+        raise ValueError('must be a table, such as { TOKEN = "env:TOKEN" }')
+    for name, text in value.items():
+        if not name or not isinstance(text, str) or "\0" in text or "\n" in text:
+            raise ValueError(f"{name or 'a name'}: a value is a string of one line")
+    return value
+
+
+def _program(value: object) -> str:
+    """Nothing is ever looked for in the folder that omlxd happens to run in."""
+    if not isinstance(value, str) or "\0" in value:
+        raise ValueError('a program is a name such as "npx", or a path')
+    if "/" in value and not value.startswith(("/", "~/")):
+        raise ValueError('a program\'s path begins with "/" or "~/"')
+    return value
+
+
+def _web_address(value: object) -> str:
+    if not isinstance(value, str) or (value and not _WEB_ADDRESS.fullmatch(value)):
+        raise ValueError('an address is "https://HOST/PATH"; secrets belong in headers')
+    return value
+
+
+def _tool_server_name(value: object) -> str:
+    """It stands before `__` in the names of the server's tools."""
+    if not isinstance(value, str) or not _TOOL_SERVER.fullmatch(value):
+        raise ValueError("the name of a tool server has letters, digits, - and single _")
+    return value
+
+
 def _origin(value: object) -> str:
     if not isinstance(value, str) or not _ORIGIN.fullmatch(value):
         raise ValueError('an origin is scheme, host and port only: "http://localhost:3000"')
@@ -287,6 +321,14 @@ ApiKey = Annotated[str, PlainValidator(_api_key), _string]
 Origin = Annotated[str, PlainValidator(_origin), _string]
 Name = Annotated[str, PlainValidator(_name), _string]
 Folder = Annotated[str, PlainValidator(_folder), _string]
+ToolServerName = Annotated[str, PlainValidator(_tool_server_name), _string]
+Program = Annotated[str, PlainValidator(_program), WithJsonSchema({"type": "string"})]
+WebAddress = Annotated[str, PlainValidator(_web_address), WithJsonSchema({"type": "string"})]
+SecretTable = Annotated[
+    dict[str, str],
+    PlainValidator(_secret_table),
+    WithJsonSchema({"type": "object", "additionalProperties": {"type": "string"}}),
+]
 JsonTable = Annotated[
     dict[str, Any], PlainValidator(_json_table), WithJsonSchema({"type": "object"})
 ]

@@ -76,7 +76,7 @@ def tables_with(name: str) -> list[str]:
 
 def is_secret(key: str) -> bool:
     """Whether literal values of a dotted key must not be shown."""
-    return key.partition("[")[0] in _SECRET
+    return _SECRET.fullmatch(key) is not None
 
 
 def redacted(key: str, value: Any) -> Any:
@@ -85,6 +85,8 @@ def redacted(key: str, value: Any) -> Any:
         return value
     if isinstance(value, list | tuple):
         return [redacted(key, entry) for entry in value]
+    if isinstance(value, dict):
+        return {name: redacted(key, entry) for name, entry in value.items()}
     if isinstance(value, str) and value.startswith(("env:", "file:")):
         return value
     return HIDDEN
@@ -111,5 +113,12 @@ def _keys_of(table: type[Table], base: Path, *, built: bool) -> Iterator[Key]:
             )
 
 
-_SECRET: Final = frozenset(dotted(key.path) for key in keys() if key.secret)
+def _pattern(path: Path) -> str:
+    """Of a dotted key, and of all that is in it."""
+    parts = (_ANY_NAME if part == ANY else re.escape(str(part)) for part in path)
+    return r"\.".join(parts) + r"([.\[].*)?"
+
+
+_ANY_NAME: Final = r'([A-Za-z0-9_-]+|"([^"\\]|\\.)*")'
+_SECRET: Final = re.compile("|".join(_pattern(key.path) for key in keys() if key.secret), re.DOTALL)
 NOT_FOR_MANY: Final = frozenset(ModelSpec.model_fields) - frozenset(Defaults.model_fields)

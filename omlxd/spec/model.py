@@ -30,11 +30,16 @@ from omlxd.spec.fields import (
     PositiveAmount,
     PositiveShare,
     PositiveSpan,
+    Program,
+    SecretTable,
     Share,
     Span,
     Steps,
     Text,
+    Texts,
     Timeout,
+    ToolServerName,
+    WebAddress,
     Whole,
     key,
 )
@@ -225,6 +230,7 @@ class Defaults(Table):
     reasoning: Literal["separate", "inline", "omit"] = key(
         "separate", "live", "where a reply's reasoning goes"
     )
+    mcp: Texts = key((), "live", "tool servers whose tools it is offered, unless a request says")
     sampling: Sampling = Sampling()
 
 
@@ -242,18 +248,39 @@ class Hub(Table):
 
 
 class McpServer(Table):
-    """One tool server."""
+    """One tool server: a program to start, or an address."""
 
-    command: Text = key("", "live", "program to start")
+    command: Program = key("", "live", "program to start: a name on PATH, or a path")
     args: tuple[Text, ...] = key((), "live", "its arguments")
+    env: SecretTable = key(
+        {},
+        "live",
+        'its variables, beside PATH, HOME and the like: literal, "env:NAME" or "file:PATH"',
+        secret=True,
+    )
+    url: WebAddress = key("", "live", "address of a streamable HTTP server, instead of command")
+    headers: SecretTable = key(
+        {}, "live", 'headers it is sent: literal, "env:NAME" or "file:PATH"', secret=True
+    )
     tools: tuple[Text, ...] | None = key(None, "live", "tools that may be used; all if not set")
 
 
 class Mcp(Table):
-    """Tool servers."""
+    """Tool servers, whose tools omlxd can run for a model."""
 
-    config: Text = key("", "live", "path of an mcp.json in the mcpServers form", built=False)
-    servers: dict[str, McpServer] = key({}, "live", "tool servers by name", built=False)
+    config: Text = key(
+        "", "live", "path of an mcp.json in the mcpServers form; no other place is looked at"
+    )
+    max_rounds: Whole = key(
+        8, "live", "times that one reply may call tools and go on", ge=1, le=1000
+    )
+    call_timeout: PositiveSpan = key(60.0, "live", "longest time a call may take")
+    start_timeout: PositiveSpan = key(30.0, "live", "longest time a server may take to start")
+    max_output: PositiveAmount = key(
+        parse_size("64KB"), "live", "most of one result that is passed on; the rest is cut off"
+    )
+    ttl: Idle = key(900.0, "live", "idle time after the last call before a server is stopped")
+    servers: dict[ToolServerName, McpServer] = key({}, "live", "tool servers by name")
 
 
 class Logging(Table):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from omlxd.spec.fields import is_loopback
-from omlxd.spec.keys import dotted
+from omlxd.spec.keys import dotted, quoted
 from omlxd.spec.model import Server
 from omlxd.spec.positions import Path
 from omlxd.spec.problems import Finding
@@ -20,7 +20,12 @@ Where = Callable[[Path], str]  # "file:line:column" of a path, for messages that
 
 def broken_rules(document: Mapping[str, Any], where: Where) -> list[Finding]:
     """All findings, in the order of the document."""
-    return [*_exposed(_table(document, "server")), *_clashes(_table(document, "models"), where)]
+    return [
+        *_exposed(_table(document, "server")),
+        *_clashes(_table(document, "models"), where),
+        *_tool_servers(_table(document, "mcp")),
+        *_unknown_tool_servers(document),
+    ]
 
 
 def _table(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -68,3 +73,39 @@ def _clash(alias: str, name: str, first: Path, where: Where) -> str:
     owner = dotted(first[:2])
     what = f"the name of {owner}" if len(first) == 2 else f"an alias of {owner}"
     return f'alias "{alias}" of {dotted(("models", name))} is already {what} ({where(first)})'
+
+
+def _tool_servers(mcp: Mapping[str, Any]) -> Iterator[Finding]:
+    """A tool server is started, or it is called; not both, and not neither."""
+    for name, server in _table(mcp, "servers").items():
+        if not isinstance(server, Mapping):
+            continue
+        path: Path = ("mcp", "servers", name)
+        if bool(server.get("command")) == bool(server.get("url")):
+            found = "both" if server.get("url") else "neither"
+            hint = "command starts a program, url is the address of one that runs"
+            yield Finding(path, f"needs either command or url, and has {found}", hint)
+            continue
+        others = ("headers",) if server.get("command") else ("args", "env")
+        for key in others:
+            if server.get(key):
+                owner = "url" if key == "headers" else "command"
+                yield Finding((*path, key), f"belongs to a server with {owner}", "remove it")
+
+
+def _unknown_tool_servers(document: Mapping[str, Any]) -> Iterator[Finding]:
+    """Unless there is an mcp.json, which may have them."""
+    mcp = _table(document, "mcp")
+    if mcp.get("config"):
+        return
+    known = _table(mcp, "servers")
+    models = _table(document, "models")
+    tables: list[tuple[Path, Any]] = [(("defaults",), document.get("defaults"))]
+    tables += [(("models", name), model) for name, model in models.items()]
+    for base, table in tables:
+        names = table.get("mcp") if isinstance(table, Mapping) else None
+        for index, name in enumerate(names if isinstance(names, list) else ()):
+            if isinstance(name, str) and name not in known:
+                listed = ", ".join(known) or "none"
+                message = f'there is no tool server "{name}"; there are: {listed}'
+                yield Finding((*base, "mcp", index), message, f"add [mcp.servers.{quoted(name)}]")

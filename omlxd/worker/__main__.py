@@ -20,14 +20,14 @@ def main() -> NoReturn:
     descriptor: int = parser.parse_args().fd
     os.environ |= _ENVIRONMENT
     # The slow imports come before the first frame: a spare worker has them behind it.
+    import omlxd.worker.lm
+    import omlxd.worker.text_model  # noqa: F401
     from omlxd.worker.host import serve
-    from omlxd.worker.lm import load_engine
-    from omlxd.worker.text_model import load_text_model
+    from omlxd.worker.sides import make_side
 
     serve(
         descriptor,
-        engine_factory=load_engine,
-        load_text=load_text_model,
+        make_side=make_side,
         versions={name: version(name) for name in ("mlx", "mlx-lm", "transformers")},
     )
 

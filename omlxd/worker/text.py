@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
-from omlxd.errors import EngineFailed, ModelUnavailable, OmlxError
+from omlxd.errors import EngineFailed, ModelUnavailable, OmlxError, RequestInvalid
 from omlxd.ipc.messages import (
     CacheCommand,
     CacheDone,
@@ -52,12 +52,9 @@ from omlxd.worker.ports import (
     RowUsage,
     TokenOut,
 )
+from omlxd.worker.side import EXIT_BROKEN, EXIT_LOAD_FAILED, EXIT_STOPPED
 from omlxd.worker.text_model import TextModel
 from omlxd.worker.text_requests import Requests
-
-EXIT_STOPPED = 0
-EXIT_BROKEN = 1
-EXIT_LOAD_FAILED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,8 +191,11 @@ class TextSide:
             case Submit() if requests is None:
                 reason = "this worker has no model yet; load one first"
                 self._events.append(Failed(item.request.request_id, ModelUnavailable.code, reason))
-            case Submit() if requests is not None:
-                self._events += requests.submit(item.request)
+            case Submit(request=GenerateRequest() as request) if requests is not None:
+                self._events += requests.submit(request)
+            case Submit():
+                error = RequestInvalid("this model writes text; it gives no vectors or scores")
+                self._events.append(Failed(item.request.request_id, error.code, error.message))
             case Cancel() if requests is not None:
                 requests.cancel(item.request_id)
             case CacheCommand() if self._engine is None:

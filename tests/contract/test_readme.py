@@ -22,10 +22,11 @@ def _text() -> str:
 
 
 def test_the_example_configuration_is_valid() -> None:
-    """The omlx.toml in README is one that omlxd takes."""
+    """Every piece of an omlx.toml in README is one that omlxd takes."""
     examples = re.findall(r"^```toml\n(.*?)^```", _text(), re.DOTALL | re.MULTILINE)
-    assert len(examples) == 1
-    assert read(Source("README.md", examples[0])).problems == ()
+    assert len(examples) == 2
+    for example in examples:
+        assert read(Source("README.md", example)).problems == ()
 
 
 def test_the_reload_classes_are_those_of_the_schema() -> None:

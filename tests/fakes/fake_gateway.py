@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 
-from omlxd.api.ports import Readiness, RequestRecord, ServedModel, ServerSettings
+from omlxd.api.ports import Readiness, RequestRecord, ServedModel, ServerSettings, ToolServers
 from omlxd.errors import ModelNotFound
 from omlxd.ipc.messages import (
     Accepted,
@@ -15,9 +16,12 @@ from omlxd.ipc.messages import (
     Event,
     Finished,
     GenerateRequest,
+    Request,
     TokenLogprob,
     Usage,
 )
+from omlxd.ipc.vectors import EmbedRequest, Score, ScoreRequest, Vector
+from omlxd.mcp.pool import ToolPool
 
 Script = Callable[[GenerateRequest], AsyncIterator[Event]]
 
@@ -31,6 +35,7 @@ LLM = ServedModel(
     created=1_700_000_000,
 )
 EMBEDDER = ServedModel(id="embedder", kind="embedding", max_context=512, created=1_700_000_001)
+RANKER = ServedModel(id="ranker", kind="reranker", max_context=512, created=1_700_000_002)
 WORDS = ("Hel", "lo, ", "wörld", "!")
 
 
@@ -43,6 +48,16 @@ async def say_words(request: GenerateRequest) -> AsyncIterator[Event]:
     for index in range(request.n):
         yield Finished(request.request_id, index, "stop")
     yield completed(request, output_tokens=len(WORDS) * request.n)
+
+
+async def answer_inputs(request: EmbedRequest | ScoreRequest) -> AsyncIterator[Event]:
+    """One input, one token."""
+    yield Accepted(request.request_id, 1)
+    if isinstance(request, EmbedRequest):
+        yield Vector(request.request_id, 0, bytes(8))
+    else:
+        yield Score(request.request_id, 0, 0.5)
+    yield Completed(request.request_id, Usage(prompt_tokens=1, computed=1))
 
 
 def completed(request: GenerateRequest, *, output_tokens: int) -> Completed:
@@ -66,13 +81,14 @@ class FakeGateway:
         self,
         script: Script = say_words,
         *,
-        models: tuple[ServedModel, ...] = (LLM, EMBEDDER),
+        models: tuple[ServedModel, ...] = (LLM, EMBEDDER, RANKER),
         settings: ServerSettings | None = None,
     ) -> None:
         self.script = script
         self.served = models
         self.settings = settings or ServerSettings()
         self.ready = Readiness(True)
+        self.tools: ToolServers = ToolPool(Path("/"))
         self.requests: list[GenerateRequest] = []
         self.timeouts: list[float | None] = []
         self.cancelled: list[str] = []  # left before their `Completed`
@@ -97,15 +113,19 @@ class FakeGateway:
 
     @asynccontextmanager
     async def generate(
-        self, request: GenerateRequest, *, timeout_s: float | None = None
+        self, request: Request, *, timeout_s: float | None = None
     ) -> AsyncIterator[AsyncIterator[Event]]:
-        self.requests.append(request)
+        if isinstance(request, GenerateRequest):
+            self.requests.append(request)
+            script = self.script(request)
+        else:
+            script = answer_inputs(request)
         self.timeouts.append(timeout_s)
         ended = False
 
         async def events() -> AsyncIterator[Event]:
             nonlocal ended
-            async for event in self.script(request):
+            async for event in script:
                 ended = isinstance(event, Completed)
                 yield event
 

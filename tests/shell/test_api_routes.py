@@ -15,10 +15,12 @@ from omlxd.api.ports import Readiness, ServedModel, ServerSettings
 from omlxd.api.routes import route_table
 from omlxd.api.stream import Pace, WallClock
 from tests.fakes.fake_gateway import FakeGateway
+from tests.fakes.fake_tools import FakeTools, asked
 from tests.support.serving import JSON_BODY, ask, parse_answer, post, serving
 
 CHAT = {"model": "small", "messages": [{"role": "user", "content": "hi"}]}
 LOCKED = ServerSettings(api_keys=("secret",), require_key_on_loopback=True, metrics=True)
+CALL = {"tool_name": "lab__echo"}
 KEY = ("Authorization", "Bearer secret")
 
 
@@ -38,13 +40,14 @@ def routes() -> list[tuple[str, str, str]]:
     return [(row.method, row.path.replace("{id:path}", "org/tiny"), row.scope) for row in rows]
 
 
-def body_for(method: str) -> dict[str, Any]:
+def body_for(method: str, path: str) -> dict[str, Any]:
     if method == "GET":
         return {}
-    return {
-        "headers": JSON_BODY,
-        "body": json.dumps({**CHAT, "prompt": "hi", "input": "hi"}).encode(),
-    }
+    model = {"/v1/embeddings": "embedder", "/v1/rerank": "ranker", "/rerank": "ranker"}
+    ranked = {"query": "q", "documents": ["d"]}
+    body = {**CHAT, "prompt": "hi", "input": "hi", **CALL, **ranked}
+    body["model"] = model.get(path, "small")
+    return {"headers": JSON_BODY, "body": json.dumps(body).encode()}
 
 
 @pytest.mark.parametrize(("method", "path", "scope"), routes())
@@ -53,7 +56,8 @@ async def test_every_route_denies_by_default(
 ) -> None:
     """Each route in the table asks for a key unless it is marked open, and works with one."""
     gateway.settings = LOCKED
-    request = body_for(method)
+    gateway.tools = FakeTools().pool(asked())
+    request = body_for(method, path)
     without = await ask(port, method, path, **request)
     assert without.status == (200 if scope == "open" else 401)
     headers = [*request.pop("headers", []), KEY]

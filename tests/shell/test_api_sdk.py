@@ -128,7 +128,12 @@ async def test_completions_stream(client: openai.AsyncOpenAI) -> None:
 
 async def test_models(client: openai.AsyncOpenAI) -> None:
     """The list holds ids and aliases; an id with a slash can be retrieved."""
-    assert [model.id async for model in client.models.list()] == ["org/tiny", "small", "embedder"]
+    assert [model.id async for model in client.models.list()] == [
+        "org/tiny",
+        "small",
+        "embedder",
+        "ranker",
+    ]
     assert (await client.models.retrieve("org/tiny")).created == 1_700_000_000
     assert (await client.models.retrieve("small")).id == "small"
     with pytest.raises(openai.NotFoundError, match="org/tiny"):

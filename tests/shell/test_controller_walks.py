@@ -38,6 +38,7 @@ from omlxd.ipc.messages import (
     Stats,
     Usage,
 )
+from omlxd.mcp.pool import ToolPool
 from omlxd.observe.events import EventRing
 from omlxd.observe.metrics import Metrics
 from omlxd.reconcile.conditions import daemon_conditions, engine_conditions
@@ -63,7 +64,9 @@ class Walk(Engines):
             on_measured=lambda *_: None,
             clock=lambda: self.now,
         )
-        self.gateway = RequestGateway(self, Metrics(), clock=lambda: self.now)
+        self.gateway = RequestGateway(
+            self, Metrics(), tools=ToolPool(Path("/")), clock=lambda: self.now
+        )
         self.paper: PaperSupervisor
 
         def make(listener: Any) -> Supervisor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,6 +35,7 @@ from omlxd.ipc.messages import (
     ToWorker,
     Usage,
 )
+from omlxd.mcp.pool import ToolPool
 from omlxd.observe.metrics import Metrics
 from tests.support.engines import WarpClock, request
 
@@ -125,7 +127,7 @@ def desk() -> Desk:
 
 @pytest.fixture
 def gateway(desk: Desk) -> RequestGateway:
-    return RequestGateway(desk, Metrics(), clock=WarpClock())
+    return RequestGateway(desk, Metrics(), tools=ToolPool(Path("/")), clock=WarpClock())
 
 
 # ------------------------------------------------------------------ the good end

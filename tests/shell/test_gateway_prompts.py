@@ -9,6 +9,7 @@ import pytest
 
 from omlxd.api.ports import ServerSettings
 from omlxd.daemon.gateway import RequestGateway
+from omlxd.mcp.pool import ToolPool
 from omlxd.observe import log
 from omlxd.observe.metrics import Metrics
 from tests.shell.test_gateway import Desk
@@ -20,7 +21,7 @@ async def test_prompts_are_logged_only_when_asked_for(tmp_path: Path, asked: boo
     """With `logging.prompts` there is one line with a request's text, without it there is none."""
     desk = Desk()
     desk.settings = ServerSettings(log_prompts=asked)
-    gateway = RequestGateway(desk, Metrics())
+    gateway = RequestGateway(desk, Metrics(), tools=ToolPool(Path("/")))
     path = tmp_path / "server.log"
     log.configure(path, "info", max_size=1 << 20, keep=1)
     try:

@@ -148,7 +148,7 @@ async def test_drop_ins_count_without_a_daemon(connect: Connect, files: Path) ->
 async def test_what_the_daemon_would_not_serve_is_not_there(connect: Connect, files: Path) -> None:
     """A model without an entry counts if it can be served, and if such models are to be."""
     write_model(files / "models" / "Beta", max_position_embeddings=16_384)
-    write_model(files / "models" / "Vectors", model_type="bert")
+    write_model(files / "models" / "Eyes", vision_config={"depth": 1})
     done = await connect("pi", "--model", "Gamma")
     assert (done.code, done.err.endswith("models: Alpha, Beta\n")) == (4, True)
     (files / "omlx.toml").write_text(TOML + "[discovery]\nserve_undeclared = false\n")

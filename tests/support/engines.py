@@ -28,6 +28,7 @@ from omlxd.ipc.messages import (
     LiveSettings,
     LoadSettings,
 )
+from omlxd.mcp.pool import ToolPool
 from omlxd.observe.events import EventRing
 from omlxd.observe.metrics import Metrics
 from omlxd.reconcile.phases import broken_invariants
@@ -93,7 +94,7 @@ class Engines:
             on_measured=lambda model, footprint, loaded: self.measured.append(model),
             clock=self.clock,
         )
-        self.gateway = RequestGateway(self, Metrics(), clock=self.clock)
+        self.gateway = RequestGateway(self, Metrics(), tools=ToolPool(Path("/")), clock=self.clock)
         self.supervisor: Supervisor
 
         def make(listener: WorkerListener) -> Supervisor:

@@ -196,7 +196,7 @@ def make_tiny(name: str, folder: Path) -> Path:
     _write_json(
         target / "generation_config.json", {"eos_token_id": list(EOS_TOKENS), "pad_token_id": 0}
     )
-    _save_tokenizer(byte_level_tokenizer(), target, chat_template=CHAT_TEMPLATE)
+    save_tokenizer(byte_level_tokenizer(), target, chat_template=CHAT_TEMPLATE)
     return target
 
 
@@ -239,21 +239,28 @@ _SCRIPT_SCALE = 4.0
 _EOS = "<|im_end|>"
 
 
-def make_scripted(folder: Path, scripts: Mapping[str, Sequence[str | int]]) -> Path:
+def make_scripted(
+    folder: Path,
+    scripts: Mapping[str, Sequence[str | int]],
+    *,
+    template: str = SCRIPT_TEMPLATE,
+    special: Sequence[str] = (),
+) -> Path:
     """Make `folder` a model that says exactly what `scripts` tells it, then ends its turn.
 
     `scripts` maps one ASCII character to pieces. When the last character of the prompt is that
     one, the model emits the pieces, one token each. A `str` piece is a token of its own; an `int`
     is one raw byte, so that a character can be split over tokens. A token may have one successor
-    only, so a piece (and a byte) may stand once over all scripts.
+    only, so a piece (and a byte) may stand once over all scripts. Pieces in `special` are
+    special tokens.
 
     How: embeddings are one-hot, the only layer adds nothing, and the output matrix is a table
     from a token to the next one.
     """
-    tokenizer = _script_tokenizer(scripts)
+    tokenizer = _script_tokenizer(scripts, special)
     size = (tokenizer.get_vocab_size() + 63) // 64 * 64
     _save_table(folder, _successors(tokenizer, scripts), size=size, end=tokenizer.token_to_id(_EOS))
-    _save_tokenizer(tokenizer, folder, chat_template=SCRIPT_TEMPLATE)
+    save_tokenizer(tokenizer, folder, chat_template=template)
     return folder
 
 
@@ -269,7 +276,9 @@ def _byte_characters() -> dict[int, str]:
     return own | dict(zip(others, alphabet[len(own) :], strict=True))
 
 
-def _script_tokenizer(scripts: Mapping[str, Sequence[str | int]]) -> Tokenizer:
+def _script_tokenizer(
+    scripts: Mapping[str, Sequence[str | int]], special: Sequence[str]
+) -> Tokenizer:
     pieces = [p for script in scripts.values() for p in script if isinstance(p, str)]
     assert len(set(pieces)) == len(pieces), "a piece may stand once over all scripts"
     vocabulary = [*_SCRIPT_SPECIAL, *sorted(pre_tokenizers.ByteLevel.alphabet())]
@@ -279,9 +288,10 @@ def _script_tokenizer(scripts: Mapping[str, Sequence[str | int]]) -> Tokenizer:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens(
-        [AddedToken(text, special=True, normalized=False) for text in _SCRIPT_SPECIAL]
+        [AddedToken(text, special=True, normalized=False) for text in (*_SCRIPT_SPECIAL, *special)]
     )
-    longer = [p for p in pieces if len(p.encode()) > 1 and p not in _SCRIPT_MARKERS]
+    known = (*_SCRIPT_MARKERS, *special)
+    longer = [p for p in pieces if len(p.encode()) > 1 and p not in known]
     tokenizer.add_tokens(
         [AddedToken(text, special=False, normalized=False) for text in (*_SCRIPT_MARKERS, *longer)]
     )
@@ -350,7 +360,7 @@ def _save_table(folder: Path, following: Mapping[int, int], *, size: int, end: i
 # ---------------------------------------------------------------------------- files
 
 
-def _save_tokenizer(tokenizer: Tokenizer, folder: Path, *, chat_template: str) -> None:
+def save_tokenizer(tokenizer: Tokenizer, folder: Path, *, chat_template: str) -> None:
     tokenizer.save(str(folder / "tokenizer.json"))
     (folder / "chat_template.jinja").write_text(chat_template, encoding="utf-8")
     settings = {

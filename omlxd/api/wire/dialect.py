@@ -11,7 +11,7 @@ from omlxd.api.wire import sse
 from omlxd.api.wire.fold import Fold
 from omlxd.api.wire.picture_source import Picture
 from omlxd.errors import OmlxError, RequestInvalid
-from omlxd.ipc.messages import Event, GenerateRequest
+from omlxd.ipc.messages import Event, Kind, Request
 
 GENERATES = ("llm", "vlm", "ocr")
 
@@ -45,7 +45,7 @@ class Renderer(Protocol):
 class Job:
     """One HTTP request, understood. Choice `i` of request `r` is choice `r * n + i`."""
 
-    requests: tuple[GenerateRequest, ...]
+    requests: tuple[Request, ...]
     n: int
     stream: bool
     renderer: Renderer
@@ -76,6 +76,15 @@ def model_name(body: Mapping[str, Any]) -> str:
             "model: name the model to use, as a string; GET /v1/models lists them.", param="model"
         )
     return name
+
+
+def require_kind(model: ServedModel, kind: Kind, route: str) -> None:
+    if model.kind != kind:
+        raise RequestInvalid(
+            f"model: {model.id} is of kind {model.kind}, and {route} needs one of kind {kind}; "
+            "GET /v1/models lists the kinds.",
+            param="model",
+        )
 
 
 def require_generating(model: ServedModel) -> None:

@@ -6,9 +6,11 @@ from dataclasses import dataclass, field
 
 from omlxd.ipc.messages import (
     Accepted,
+    ChoiceEvent,
     Completed,
     Delta,
     Event,
+    Failed,
     Finished,
     FinishReason,
     ReasoningDelta,
@@ -18,6 +20,7 @@ from omlxd.ipc.messages import (
     ToolCallEnd,
     Usage,
 )
+from omlxd.ipc.vectors import Score, Vector
 
 
 @dataclass(slots=True)
@@ -106,28 +109,40 @@ class Fold:
         self.choices = [Choice() for _ in range(num_choices)]
         self.prompt_tokens = 0  # as accepted: of a request that is only counted, nothing is used
         self.usage = Usage()
+        self.vectors: dict[int, bytes] = {}  # by input
+        self.scores: dict[int, float] = {}  # by document
 
     def add(self, event: Event) -> None:
         match event:
             case Accepted():
                 self.prompt_tokens = event.prompt_tokens
-            case Delta():
-                choice = self.choices[event.index]
-                choice.say(Text, event.text)
-                if event.logprobs is not None:
-                    if choice.logprobs is None:
-                        choice.logprobs = []
-                    choice.logprobs.extend(event.logprobs)
-            case ReasoningDelta():
-                self.choices[event.index].say(Reasoning, event.text)
-            case ToolCallBegin():
-                self.choices[event.index].grown.append(Call(event.name))
-            case ToolCallArguments():
-                self.choices[event.index].begun(event.call).parts.append(event.text)
-            case ToolCallEnd():
-                self.choices[event.index].begun(event.call).cut = event.cut
-            case Finished():
-                choice = self.choices[event.index]
-                choice.reason, choice.stop_sequence = event.reason, event.stop_sequence
+            case Vector():
+                self.vectors[event.index] = event.values
+            case Score():
+                self.scores[event.index] = event.score
             case Completed():
                 self.usage = event.usage
+            case Failed():
+                raise AssertionError("a failure is raised, it is no part of an answer")
+            case _:
+                _add(event, self.choices[event.index])
+
+
+def _add(event: ChoiceEvent, choice: Choice) -> None:
+    match event:
+        case Delta():
+            choice.say(Text, event.text)
+            if event.logprobs is not None:
+                if choice.logprobs is None:
+                    choice.logprobs = []
+                choice.logprobs.extend(event.logprobs)
+        case ReasoningDelta():
+            choice.say(Reasoning, event.text)
+        case ToolCallBegin():
+            choice.grown.append(Call(event.name))
+        case ToolCallArguments():
+            choice.begun(event.call).parts.append(event.text)
+        case ToolCallEnd():
+            choice.begun(event.call).cut = event.cut
+        case Finished():
+            choice.reason, choice.stop_sequence = event.reason, event.stop_sequence

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,6 +12,7 @@ from omlxd.worker.tool_calls.marked_calls import MarkedCallReader, MarkedFormat
 from omlxd.worker.tool_calls.pieces import CallReader, Piece
 from omlxd.worker.tool_calls.typed import Types, argument_types
 from omlxd.worker.tool_calls.whole_calls import WholeCallReader
+from omlxd.worker.tool_calls.whole_formats import WHOLE
 
 
 def _name(group: str) -> str:
@@ -81,6 +81,7 @@ _MARKED = {
     "longcat": _keyed("longcat", "longcat_"),
     "minicpm5": _tagged("minicpm5", "function", "param", cdata=True),
     "minimax_m2": _tagged("minimax_m2", "invoke", "parameter"),
+    "muse_spark": _tagged("muse_spark", "atem:invoke", "atem:parameter"),
     "qwen3_coder": MarkedFormat(
         start=CALL_MARKS["qwen3_coder"].start,
         name=re.compile(r"\s*<function=(?P<name>[^>\n]+)>"),
@@ -100,8 +101,7 @@ def call_reader(form: OutputFormat, tools: Sequence[Mapping[str, Any]]) -> CallR
         return JsonCallReader(json_format, types)
     if (marked := _MARKED.get(form.tools)) is not None:
         return _MarkedOrJson(marked, types)
-    module = importlib.import_module(f"mlx_lm.tool_parsers.{form.tools}")
-    return WholeCallReader(form.calls, lambda text: module.parse_tool_call(text, [*tools]), types)
+    return WholeCallReader(form.calls, WHOLE[form.tools], types)
 
 
 class _MarkedOrJson:

@@ -1,30 +1,14 @@
-"""Formats that are read once they are complete, by the parsers of mlx-lm.
-
-The first end mark up to which the parser understands the text is the one that counts.
-"""
+"""Formats that are read once they are complete: at each end mark that is not inside a call."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 from omlxd.worker.output_format import CallMarks
 from omlxd.worker.tool_calls.pieces import Arguments, Began, Broken, Ended, Piece
 from omlxd.worker.tool_calls.typed import Types, fit
-
-# (text between the marks) → calls, or one, with `name` and `arguments`; of mlx_lm.tool_parsers
-Parser = Callable[[str], Any]
-# What the parsers raise on text that they do not understand.
-_NOT_UNDERSTOOD = (
-    ValueError,
-    LookupError,
-    TypeError,
-    AttributeError,
-    SyntaxError,
-    RecursionError,
-    MemoryError,  # of ast.parse, on deep nesting
-)
+from omlxd.worker.tool_calls.whole_formats import Call, Parsed, Parser
 
 
 class WholeCallReader:
@@ -47,36 +31,40 @@ class WholeCallReader:
         end = self._marks.end
         while (at := self._text.find(end, self._searched)) >= 0:
             self._searched = at + 1
-            pieces = self._calls(self._text[:at])
-            if pieces:
-                self._rest = self._text[at + len(end) :]
-                return pieces
+            parsed = self._parser(self._text[:at])
+            if not parsed.is_open:
+                return self._close(parsed, at, end)
         self._searched = max(self._searched, len(self._text) - len(end) + 1)
         return []
 
     def end(self) -> list[Piece]:
-        self._rest = ""
-        return self._calls(self._text) or [Broken(self._marks.start + self._text)]
+        return self._close(self._parser(self._text), len(self._text), "")
 
-    def _calls(self, text: str) -> list[Piece]:
-        """Pieces of all calls; none if it is not understood, or calls what was not offered."""
-        try:
-            parsed = self._parser(text)
-        except _NOT_UNDERSTOOD:
-            return []
-        calls = parsed if isinstance(parsed, list) else [parsed]
+    def _close(self, parsed: Parsed, at: int, end: str) -> list[Piece]:
+        """The calls up to the first that cannot be run; all from there on is text."""
         pieces: list[Piece] = []
-        for call in calls:
-            name, arguments = call.get("name"), call.get("arguments")
-            if name not in self._types or not isinstance(arguments, dict):
-                return []
-            typed = {
-                key: fit(value, types) if (types := self._types[name].get(key)) else value
-                for key, value in arguments.items()
-            }
-            try:
-                written = json.dumps(typed, ensure_ascii=False, allow_nan=False)
-            except (TypeError, ValueError):  # sets and the like, which Python literals can hold
-                return []
-            pieces += [Began(name), Arguments(written), Ended()]
-        return pieces
+        used = 0
+        for call in parsed.calls:
+            written = self._arguments(call)
+            if written is None:
+                break
+            pieces += [Began(call.name), Arguments(written), Ended()]
+            used = call.end
+        if pieces and not self._text[used:at].strip():
+            used = at + len(end)
+        self._rest = self._text[used:]
+        return pieces or [Broken(self._marks.start)]
+
+    def _arguments(self, call: Call) -> str | None:
+        """As JSON; None if the tool was not offered, or this is nothing that JSON can say."""
+        types = self._types.get(call.name)
+        if types is None:
+            return None
+        typed = {
+            key: fit(value, types[key]) if types.get(key) else value
+            for key, value in call.arguments.items()
+        }
+        try:
+            return json.dumps(typed, ensure_ascii=False, allow_nan=False)
+        except ValueError:
+            return None

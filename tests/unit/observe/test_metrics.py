@@ -68,6 +68,7 @@ def test_every_metric_of_the_contract_is_there_from_the_start() -> None:
         "omlxd_prefix_cache_tokens",
         "omlxd_cold_written_bytes",
         "omlxd_worker_restarts",
+        "omlxd_mcp_calls",
     }
     assert all(family.documentation for family in families.values())
 

@@ -79,6 +79,19 @@ def test_every_default_reads_back_as_itself(key: Any) -> None:
         ("models.x.ttl", "soon"),
         ("models.x.ttl", -1),
         ("models.x.max_memory", 0),
+        ("defaults.mcp", "lab"),
+        ("mcp.config", 1),
+        ("mcp.max_rounds", 0),
+        ("mcp.call_timeout", "never"),
+        ("mcp.max_output", "0"),
+        ("mcp.servers", {"a__b": {"command": "x"}}),
+        ("mcp.servers", {"a b": {"command": "x"}}),
+        ("mcp.servers", {"lab": {"command": "./x"}}),
+        ("mcp.servers", {"lab": {"command": "x", "env": {"A": 1}}}),
+        ("mcp.servers", {"lab": {"command": "x", "env": {"A": "a\nb"}}}),
+        ("mcp.servers", {"lab": {"url": "http://user:pass@h"}}),
+        ("mcp.servers", {"lab": {"url": "ftp://h"}}),
+        ("mcp.servers", {"lab": {"command": "x", "tools": "all"}}),
         ("colour", 1),
     ],
 )
@@ -188,7 +201,6 @@ def test_undeclared_models_have_the_defaults() -> None:
     [
         ({"server": {"admin_keys": ["k"]}}, ("server", "admin_keys")),
         ({"hub": {"endpoint": "https://m"}}, ("hub", "endpoint")),
-        ({"mcp": {"servers": {"f": {"command": "x"}}}}, ("mcp", "servers")),
         ({"models": {"m": {"kind": "vlm"}}}, ("models", "m", "kind")),
     ],
 )

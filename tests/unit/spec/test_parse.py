@@ -252,3 +252,39 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         assert problems(text)
     else:
         assert reading(text) is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "message"),
+    [
+        ("[mcp.servers.lab]\n", "mcp.servers.lab", "needs either command or url, and has neither"),
+        (
+            '[mcp.servers.lab]\ncommand = "x"\nurl = "http://h"\n',
+            "mcp.servers.lab",
+            "needs either command or url, and has both",
+        ),
+        (
+            '[mcp.servers.lab]\nurl = "http://h"\nargs = ["x"]\n',
+            "mcp.servers.lab.args",
+            "belongs to a server with command",
+        ),
+        (
+            '[mcp.servers.lab]\ncommand = "x"\nheaders = { A = "b" }\n',
+            "mcp.servers.lab.headers",
+            "belongs to a server with url",
+        ),
+        ('[models.a]\nmcp = ["lab"]\n', 'models."a".mcp[0]', "there are: none"),
+        ('[defaults]\nmcp = ["lab"]\n', "defaults.mcp[0]", 'there is no tool server "lab"'),
+    ],
+)
+def test_tool_servers_make_sense_together(text: str, key: str, message: str) -> None:
+    """A server is started or called, and a model names servers that there are."""
+    (problem,) = read(Source("omlx.toml", text)).problems
+    assert problem.key == key
+    assert message in problem.message
+
+
+def test_an_mcp_json_may_have_the_servers_that_a_model_names() -> None:
+    """What stands in another file is not known here."""
+    text = '[mcp]\nconfig = "mcp.json"\n[models.a]\nmcp = ["lab"]\n'
+    assert read(Source("omlx.toml", text)).problems == ()

@@ -98,6 +98,10 @@ def test_only_secret_keys_are_redacted() -> None:
     assert redacted("server.api_keys[0]", "sk") == "***"
     assert redacted("server.admin_keys", ("sk", "file:x")) == ["***", "file:x"]
     assert redacted("server.listen", "sk") == "sk"
+    for key in ("mcp.servers.lab.env", 'mcp.servers."a\\"b".headers'):
+        assert redacted(f"{key}.TOKEN", "sk") == "***"
+        assert redacted(key, {"A": "sk", "B": "env:B"}) == {"A": "***", "B": "env:B"}
+    assert redacted("mcp.servers.lab.args", ["sk"]) == ["sk"]
 
 
 def test_a_key_is_built_unless_said_otherwise() -> None:
