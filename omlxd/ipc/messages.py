@@ -79,7 +79,7 @@ class GenerateRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, tag
     "arguments": JSON text}}), `tool_call_id`, `name`. A tool is {"type": "function", "function":
     {"name", "description", "parameters"}}. Ids say nothing but which result belongs to which call.
     Where there are pictures, `content` is a list of {"type": "text", "text"} and {"type": "image",
-    "image": index into `images`}; of any role, and for models that see only.
+    "image": index into `images`}; in any role but the model's own, and for models that see only.
     """
 
     request_id: str

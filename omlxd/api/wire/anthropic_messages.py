@@ -15,7 +15,7 @@ import msgspec
 
 from omlxd.api.ports import ServedModel
 from omlxd.api.wire.history import Message, linked
-from omlxd.api.wire.media import Content, Media, Piece, content_of
+from omlxd.api.wire.media import Content, Media, Piece, content_of, text_of
 from omlxd.api.wire.sealed import unseal
 from omlxd.api.wire.tools import Tool, definition
 from omlxd.errors import RequestInvalid
@@ -67,7 +67,7 @@ class Conversation:
             )
         blocks = _blocks(message.get("content"), f"{where}.content")
         if role == "assistant":
-            return [self._assistant(blocks)]
+            return [self._assistant(blocks, f"{where}.content")]
         return self._said(role, blocks)
 
     def _said(self, role: str, blocks: Iterator[tuple[Block, str]]) -> list[Message]:
@@ -86,7 +86,7 @@ class Conversation:
             messages.append({"role": role, "content": content_of(pieces)})
         return messages
 
-    def _assistant(self, blocks: Iterator[tuple[Block, str]]) -> Message:
+    def _assistant(self, blocks: Iterator[tuple[Block, str]], place: str) -> Message:
         pieces: list[Piece] = []
         thoughts, calls = [], []
         for block, where in blocks:
@@ -97,7 +97,7 @@ class Conversation:
                 calls.append(_call(block, where))
             elif kind != "redacted_thinking":  # that one only its maker can read
                 pieces += self._block(block, where)
-        message: Message = {"role": "assistant", "content": content_of(pieces)}
+        message: Message = {"role": "assistant", "content": text_of(pieces, place)}
         if reasoning := _JOIN.join(filter(None, thoughts)):
             message["reasoning_content"] = reasoning
         if calls:

@@ -79,4 +79,6 @@ def text_of(pieces: Iterable[Piece], where: str) -> str:
     content = content_of(pieces)
     if isinstance(content, str):
         return content
-    raise RequestInvalid(f"{where}: no picture can stand here; send it in a message.", param=where)
+    raise RequestInvalid(
+        f"{where}: no picture can stand here; send it in a user's message.", param=where
+    )

@@ -53,9 +53,10 @@ class Conversation:
             raise RequestInvalid(
                 f"{where}.role: {role!r} is not one of {', '.join(_ROLES)}.", param=f"{where}.role"
             )
+        read = self._parts.text if role == "assistant" else self._parts.content
         normal: dict[str, Any] = {
             "role": _ROLES[role],
-            "content": self._parts.content(message.get("content"), f"{where}.content"),
+            "content": read(message.get("content"), f"{where}.content"),
         }
         if isinstance(name := message.get("name"), str):
             normal["name"] = name

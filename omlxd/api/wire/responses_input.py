@@ -14,7 +14,7 @@ import msgspec
 
 from omlxd.api.ports import ServedModel
 from omlxd.api.wire.history import Message, linked
-from omlxd.api.wire.media import Media, Piece, content_of
+from omlxd.api.wire.media import Media
 from omlxd.api.wire.openai_parts import Parts
 from omlxd.api.wire.responses_tools import CUSTOM_INPUT, offered_name
 from omlxd.api.wire.sealed import unseal
@@ -41,7 +41,7 @@ class Conversation:
     def __init__(self, model: ServedModel) -> None:
         self._parts = Parts(model)
         self._messages: list[Message] = []
-        self._said: list[Piece] = []  # of the model's turn that is being read, as the next two
+        self._texts: list[str] = []  # of the model's turn that is being read, as the next two
         self._thoughts: list[str] = []
         self._calls: list[dict[str, Any]] = []
 
@@ -105,11 +105,11 @@ class Conversation:
             raise RequestInvalid(
                 f"{where}.role: {role!r} is not one of {', '.join(_ROLES)}.", param=f"{where}.role"
             )
-        pieces = self._parts.pieces(item.get("content"), f"{where}.content")
+        content, place = item.get("content"), f"{where}.content"
         if role == "assistant":
-            self._said += pieces or [""]
+            self._texts.append(self._parts.text(content, place))
         else:
-            self._say({"role": _ROLES[role], "content": content_of(pieces)})
+            self._say({"role": _ROLES[role], "content": self._parts.content(content, place)})
 
     def _thought(self, item: Item, where: str) -> str:
         """What was thought: sealed it is whole, also where the client was shown less of it."""
@@ -138,14 +138,14 @@ class Conversation:
 
     def _end_turn(self) -> None:
         thoughts = _JOIN.join(filter(None, self._thoughts))
-        if self._said or self._calls or thoughts:
-            message: Message = {"role": "assistant", "content": content_of(self._said)}
+        if self._texts or self._calls or thoughts:
+            message: Message = {"role": "assistant", "content": _JOIN.join(self._texts)}
             if thoughts:
                 message["reasoning_content"] = thoughts
             if self._calls:
                 message["tool_calls"] = self._calls
             self._messages.append(message)
-        self._said, self._thoughts, self._calls = [], [], []
+        self._texts, self._thoughts, self._calls = [], [], []
 
 
 def _call(item: Item, arguments: str, where: str) -> dict[str, Any]:

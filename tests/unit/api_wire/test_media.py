@@ -221,6 +221,33 @@ def test_a_document_is_refused_where_it_could_be_read(
     assert parse(body, call("llm")).media_omitted == 1
 
 
+OWN_CHAT = {"role": "assistant", "content": [{"type": "image_url", "image_url": data_uri(RED)}]}
+OWN_ITEM = {"role": "assistant", "content": [{"type": "input_image", "image_url": data_uri(RED)}]}
+OWN_BLOCK = {
+    "role": "assistant",
+    "content": [{"type": "image", "source": {"type": "url", "url": "https://a/b"}}],
+}
+
+
+@pytest.mark.parametrize(
+    ("parse", "key", "turn"),
+    [
+        (openai_chat.parse, "messages", OWN_CHAT),
+        (responses.parse, "input", OWN_ITEM),
+        (anthropic.parse, "messages", OWN_BLOCK),
+    ],
+)
+def test_a_picture_cannot_stand_in_the_models_own_turn(
+    parse: Callable[..., Job], key: str, turn: Any
+) -> None:
+    """A model writes text only, and a reply that goes on with its turn goes on with text."""
+    body = {key: [{"role": "user", "content": "x"}, turn], "max_tokens": 9}
+    with pytest.raises(RequestInvalid, match="no picture can stand here") as refusal:
+        parse(body, call("vlm"))
+    assert refusal.value.param == f"{key}[1].content"
+    assert parse(body, call("llm")).media_omitted == 1
+
+
 def test_a_picture_cannot_stand_in_reasoning() -> None:
     """It is refused with its place, not left out."""
     content = [{"type": "input_image", "image_url": data_uri(RED)}]
