@@ -13,6 +13,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Scope
 
 from omlxd.api.guard import Guard
+from omlxd.api.media import MediaReader
 from omlxd.api.meter import Meter
 from omlxd.api.ports import Gateway, RequestRecord
 from omlxd.api.respond import REQUEST_ID
@@ -23,11 +24,15 @@ from omlxd.errors import EngineFailed, MethodRefused, NotFound, OmlxError
 
 
 def create_app(
-    gateway: Gateway, *, clock: Clock | None = None, pace: Pace | None = None
+    gateway: Gateway,
+    *,
+    clock: Clock | None = None,
+    pace: Pace | None = None,
+    media: MediaReader | None = None,
 ) -> ASGIApp:
     """An ASGI application; it has no lifespan. Settings are read anew for every request."""
     clock = clock or WallClock()
-    rows = route_table(gateway, clock=clock, pace=pace or Pace())
+    rows = route_table(gateway, clock=clock, pace=pace or Pace(), media=media)
     apis = {row.path: row.api for row in rows if row.api}
 
     def refused(scope: Scope, error: OmlxError) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
 import msgspec
 from starlette.types import Receive
@@ -11,6 +13,8 @@ from omlxd.api.access import Headers
 from omlxd.errors import BodyTooLarge, MediaTypeRefused, RequestInvalid
 
 MAX_BODY_BYTES = 64 * 2**20
+
+T = TypeVar("T")
 
 
 class ClientGone(Exception):
@@ -41,6 +45,26 @@ async def read_object(receive: Receive, *, limit: int = MAX_BODY_BYTES) -> dict[
             raise _too_large(limit)
         more = message.get("more_body", False)
     return decode_object(bytes(body))
+
+
+async def while_there(work: Coroutine[Any, Any, T], receive: Receive) -> T:
+    """`work`, once the body was read; ClientGone ends it if the client leaves."""
+    task = asyncio.ensure_future(work)
+    leaving = asyncio.ensure_future(_left(receive))
+    try:
+        await asyncio.wait((task, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientGone
+        return task.result()
+    finally:
+        task.cancel()
+        leaving.cancel()
+        await asyncio.gather(task, leaving, return_exceptions=True)
+
+
+async def _left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 def decode_object(body: bytes) -> dict[str, Any]:

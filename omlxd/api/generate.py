@@ -7,8 +7,9 @@ import time
 
 from starlette.types import Receive, Scope, Send
 
-from omlxd.api.body import ClientGone, check_headers, read_object
+from omlxd.api.body import ClientGone, check_headers, read_object, while_there
 from omlxd.api.guard import CALLER
+from omlxd.api.media import MediaReader
 from omlxd.api.merge import generate
 from omlxd.api.meter import Meter
 from omlxd.api.ports import Gateway, RequestRecord
@@ -22,9 +23,12 @@ from omlxd.errors import OmlxError
 class GenerateRoute:
     """An ASGI endpoint that speaks one dialect."""
 
-    def __init__(self, gateway: Gateway, dialect: Dialect, *, clock: Clock, pace: Pace) -> None:
+    def __init__(
+        self, gateway: Gateway, dialect: Dialect, media: MediaReader, *, clock: Clock, pace: Pace
+    ) -> None:
         self._gateway = gateway
         self._dialect = dialect
+        self._media = media
         self._clock = clock
         self._pace = pace
 
@@ -68,4 +72,8 @@ class GenerateRoute:
         call = Call(request_id=record.request_id, created=int(time.time()), model=model)
         job = self._dialect.parse(body, call)
         record.media_omitted = job.media_omitted
-        return job, ask_of(body, job, model, scope[CALLER], self._gateway.settings)
+        settings = self._gateway.settings
+        ask = ask_of(body, job, model, scope[CALLER], settings)
+        if job.pictures:
+            job = await while_there(self._media.read(job, settings), receive)
+        return job, ask

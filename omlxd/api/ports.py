@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 from omlxd.ipc.messages import Event, Kind, Request
@@ -40,6 +41,8 @@ class ServerSettings:
     metrics: bool = False
     request_timeout_s: float | None = None
     log_prompts: bool = False
+    media_roots: tuple[Path, ...] = ()  # absolute folders that pictures may be read from
+    allow_remote_media: bool = False
 
 
 @dataclass(frozen=True, slots=True)

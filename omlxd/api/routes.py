@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from omlxd.api.generate import GenerateRoute
+from omlxd.api.media import MediaReader
 from omlxd.api.ports import Gateway
 from omlxd.api.stream import Clock, Pace
 from omlxd.api.tool_routes import ToolRoutes
@@ -67,12 +68,15 @@ class Reads:
         return Response(self._gateway.metrics(), headers={"content-type": METRICS})
 
 
-def route_table(gateway: Gateway, *, clock: Clock, pace: Pace) -> tuple[Row, ...]:
+def route_table(
+    gateway: Gateway, *, clock: Clock, pace: Pace, media: MediaReader | None = None
+) -> tuple[Row, ...]:
     reads = Reads(gateway)
+    reader = media or MediaReader()
     tools = ToolRoutes(gateway)
 
     def generates(path: str, dialect: Dialect) -> Row:
-        endpoint = GenerateRoute(gateway, dialect, clock=clock, pace=pace)
+        endpoint = GenerateRoute(gateway, dialect, reader, clock=clock, pace=pace)
         return Row(path=path, method="POST", scope="key", endpoint=endpoint, api=dialect.name)
 
     return (

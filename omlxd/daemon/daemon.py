@@ -207,7 +207,7 @@ class Daemon:
         if force is not None:
             spec = force.spec
             self._configure_log(spec)
-            self._settings = server_settings(spec, force.resolved.api_keys)
+            self._settings = server_settings(self.home, spec, force.resolved.api_keys)
             self.listeners.want(spec.server.listen)
             self.tools.want(force)
             self.scanner.want(scan_inputs(self.home, spec))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 
 from omlxd.api.ports import ServerSettings
+from omlxd.models.inputs import resolve_path
 from omlxd.reconcile.phases import WITH_WORKER
 from omlxd.reconcile.state import Phase
 from omlxd.spec.fields import split_address
@@ -12,7 +14,7 @@ from omlxd.spec.model import Spec
 from omlxd.spec.report import Change
 
 
-def server_settings(spec: Spec, api_keys: tuple[str, ...]) -> ServerSettings:
+def server_settings(home: Path, spec: Spec, api_keys: tuple[str, ...]) -> ServerSettings:
     """`[server]` as the HTTP side uses it."""
     server = spec.server
     return ServerSettings(
@@ -23,6 +25,8 @@ def server_settings(spec: Spec, api_keys: tuple[str, ...]) -> ServerSettings:
         metrics=server.metrics,
         request_timeout_s=server.request_timeout,
         log_prompts=spec.logging.prompts,
+        media_roots=tuple(resolve_path(home, text) for text in server.media_roots),
+        allow_remote_media=server.allow_remote_media,
         listen_hosts=tuple(split_address(listen)[0] for listen in server.listen),
     )
 

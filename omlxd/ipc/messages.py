@@ -78,12 +78,15 @@ class GenerateRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, tag
     need of them `reasoning_content`, `tool_calls` ({"id", "type": "function", "function": {"name",
     "arguments": JSON text}}), `tool_call_id`, `name`. A tool is {"type": "function", "function":
     {"name", "description", "parameters"}}. Ids say nothing but which result belongs to which call.
+    Where there are pictures, `content` is a list of {"type": "text", "text"} and {"type": "image",
+    "image": index into `images`}; in any role but the model's own, and for models that see only.
     """
 
     request_id: str
     model: str  # engine id, already resolved
     api: str = ""  # route it came by, e.g. "chat.completions"; for status and logs only
     messages: list[dict[str, Any]] | None = None
+    images: list[bytes] = []  # encoded files as they came, one for each part, in order
     prompt: str | list[int] | None = None  # raw text or token ids (completions)
     echo: bool = False
     tools: list[dict[str, Any]] = []

@@ -93,10 +93,12 @@ class Server(Table):
     fallback_model: Text = key(
         "", "live", 'model that serves unknown model names; "" = they are refused'
     )
-    media_roots: tuple[Text, ...] = key(
+    media_roots: tuple[Folder, ...] = key(
         (), "live", "folders that file: images may come from; none = no such images", built=False
     )
-    allow_remote_media: Flag = key(False, "live", "fetch http and https images", built=False)
+    allow_remote_media: Flag = key(
+        False, "live", "fetch http and https images, from public addresses only", built=False
+    )
     request_timeout: Timeout = key(None, "live", "longest time a request may take in all")
 
 

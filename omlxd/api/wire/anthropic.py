@@ -19,6 +19,7 @@ from omlxd.api.wire.anthropic_render import PING, CountRenderer, MessageRenderer
 from omlxd.api.wire.anthropic_tools import read_choice, read_tools
 from omlxd.api.wire.dialect import Call, Dialect, Job, require_generating
 from omlxd.api.wire.history import continues
+from omlxd.api.wire.media import Media
 from omlxd.api.wire.wording import refusal
 from omlxd.ipc.messages import Constraint, GenerateRequest, Sampling, Thinking
 
@@ -54,7 +55,7 @@ class MessageParams(Struct, frozen=True, kw_only=True):
 def parse(body: Mapping[str, Any], call: Call) -> Job:
     """One request with one choice. Raises RequestInvalid."""
     asked = _read(body)
-    request, omitted = _request(body, call, asked)
+    request, media = _request(body, call, asked)
     renderer = MessageRenderer(
         call,
         max_tokens=asked.max_tokens,
@@ -65,21 +66,23 @@ def parse(body: Mapping[str, Any], call: Call) -> Job:
         n=1,
         stream=asked.stream,
         renderer=renderer,
-        media_omitted=omitted,
+        media_omitted=media.num_omitted,
+        pictures=tuple(media.pictures),
         keep_alive=PING,
     )
 
 
 def parse_count(body: Mapping[str, Any], call: Call) -> Job:
     """The same request, to be counted only. Raises RequestInvalid."""
-    request, omitted = _request(body, call, _read(body))
+    request, media = _request(body, call, _read(body))
     counted = msgspec.structs.replace(request, api=COUNT_API, count_only=True)
     return Job(
         requests=(counted,),
         n=1,
         stream=False,
         renderer=CountRenderer(call),
-        media_omitted=omitted,
+        media_omitted=media.num_omitted,
+        pictures=tuple(media.pictures),
     )
 
 
@@ -100,8 +103,8 @@ def _read(body: Mapping[str, Any]) -> MessageParams:
 
 def _request(
     body: Mapping[str, Any], call: Call, asked: MessageParams
-) -> tuple[GenerateRequest, int]:
-    """The request, and how many pictures and files of it were left out."""
+) -> tuple[GenerateRequest, Media]:
+    """The request, and what pictures and files came with it."""
     require_generating(call.model)
     tools = read_tools(body.get("tools"))
     choice = read_choice(body.get("tool_choice"), tools)
@@ -131,7 +134,7 @@ def _request(
         max_tokens=asked.max_tokens,
         stop=asked.stop_sequences,
     )
-    return request, conversation.media_omitted
+    return request, conversation.media
 
 
 def _constraint(asked: MessageParams) -> Constraint | None:

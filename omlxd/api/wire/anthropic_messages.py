@@ -15,7 +15,7 @@ import msgspec
 
 from omlxd.api.ports import ServedModel
 from omlxd.api.wire.history import Message, linked
-from omlxd.api.wire.media import Omissions
+from omlxd.api.wire.media import Content, Media, Piece, content_of, text_of
 from omlxd.api.wire.sealed import unseal
 from omlxd.api.wire.tools import Tool, definition
 from omlxd.errors import RequestInvalid
@@ -34,12 +34,8 @@ class Conversation:
 
     def __init__(self, model: ServedModel, hidden: Mapping[str, Tool]) -> None:
         self._hidden = hidden
-        self._omissions = Omissions(model)
+        self.media = Media(model)
         self.introduced: dict[str, Tool] = {}  # hidden tools that a reference stands for
-
-    @property
-    def media_omitted(self) -> int:
-        return self._omissions.count
 
     def normalise(self, system: Any, messages: Any) -> list[Message]:
         """Raises RequestInvalid with the place of what cannot be read."""
@@ -53,9 +49,13 @@ class Conversation:
         return linked(normal)
 
     def _system(self, system: Any) -> list[Message]:
-        texts = [self._text(block, at) for block, at in _blocks(system, "system")]
-        kept = [rest for text in texts if (rest := _BILLING.sub("", text)) or not text]
-        return [{"role": "system", "content": _JOIN.join(kept)}] if any(kept) else []
+        kept: list[Piece] = []
+        for piece in self._pieces(system, "system"):
+            rest = _BILLING.sub("", piece) if isinstance(piece, str) else piece
+            if rest != "" or piece == "":
+                kept.append(rest)
+        content = content_of(kept)
+        return [{"role": "system", "content": content}] if any(p != "" for p in kept) else []
 
     def _message(self, message: Any, where: str) -> list[Message]:
         if not isinstance(message, Mapping):
@@ -67,27 +67,28 @@ class Conversation:
             )
         blocks = _blocks(message.get("content"), f"{where}.content")
         if role == "assistant":
-            return [self._assistant(blocks)]
+            return [self._assistant(blocks, f"{where}.content")]
         return self._said(role, blocks)
 
     def _said(self, role: str, blocks: Iterator[tuple[Block, str]]) -> list[Message]:
         """A user's or the system's turn; results become messages of their own, where they stood."""
         messages: list[Message] = []
-        texts: list[str] = []
+        pieces: list[Piece] = []
         for block, where in blocks:
             if block["type"] != "tool_result":
-                texts.append(self._text(block, where))
+                pieces += self._block(block, where)
                 continue
-            if texts:
-                messages.append({"role": role, "content": _JOIN.join(texts)})
-                texts = []
+            if pieces:
+                messages.append({"role": role, "content": content_of(pieces)})
+                pieces = []
             messages.append(self._result(block, where))
-        if texts or not messages:
-            messages.append({"role": role, "content": _JOIN.join(texts)})
+        if pieces or not messages:
+            messages.append({"role": role, "content": content_of(pieces)})
         return messages
 
-    def _assistant(self, blocks: Iterator[tuple[Block, str]]) -> Message:
-        texts, thoughts, calls = [], [], []
+    def _assistant(self, blocks: Iterator[tuple[Block, str]], place: str) -> Message:
+        pieces: list[Piece] = []
+        thoughts, calls = [], []
         for block, where in blocks:
             kind = block["type"]
             if kind == "thinking":
@@ -95,8 +96,8 @@ class Conversation:
             elif kind == "tool_use":
                 calls.append(_call(block, where))
             elif kind != "redacted_thinking":  # that one only its maker can read
-                texts.append(self._text(block, where))
-        message: Message = {"role": "assistant", "content": _JOIN.join(texts)}
+                pieces += self._block(block, where)
+        message: Message = {"role": "assistant", "content": text_of(pieces, place)}
         if reasoning := _JOIN.join(filter(None, thoughts)):
             message["reasoning_content"] = reasoning
         if calls:
@@ -106,42 +107,50 @@ class Conversation:
     def _result(self, block: Block, where: str) -> Message:
         if not isinstance(call := block.get("tool_use_id"), str):
             raise RequestInvalid(f"{where}.tool_use_id: send a string.", param=where)
-        inner = _blocks(block.get("content"), f"{where}.content")
-        content = _JOIN.join(self._text(part, at) for part, at in inner)
-        if block.get("is_error") is True and not content.lstrip().lower().startswith(_ERRORS):
-            content = f"Error: {content}"
+        content = content_of(self._pieces(block.get("content"), f"{where}.content"))
+        if block.get("is_error") is True:
+            content = _failed(content)
         return {"role": "tool", "tool_call_id": call, "content": content}
 
-    def _text(self, block: Block, where: str) -> str:
-        """A block as text; unknown ones that have none leave a note."""
+    def _pieces(self, content: Any, where: str) -> list[Piece]:
+        return [piece for block, at in _blocks(content, where) for piece in self._block(block, at)]
+
+    def _block(self, block: Block, where: str) -> list[Piece]:
+        """A block as texts and pictures; unknown ones that have no text leave a note."""
         kind = block["type"]
         if kind == "image":
-            return self._omissions.picture(where)
+            return [self.media.picture(block, where)]
         if kind == "document":
             return self._document(block, where)
         if kind == "search_result":
-            return self._titled(block, ("title", "source"), block.get("content"), where)
+            return self._titled(
+                block, ("title", "source"), block.get("content"), f"{where}.content"
+            )
         if kind == "tool_reference":
-            return self._reference(block, where)
+            return [self._reference(block, where)]
         if isinstance(text := block.get("text"), str):
-            return text
+            return [text]
         if kind == "text":
             raise RequestInvalid(f"{where}.text: send a string.", param=f"{where}.text")
-        return self._omissions.other(kind)
+        return [self.media.other(kind)]
 
-    def _document(self, block: Block, where: str) -> str:
+    def _document(self, block: Block, where: str) -> list[Piece]:
         source = block.get("source")
         if not isinstance(source, Mapping):
             raise RequestInvalid(f"{where}.source: send an object.", param=f"{where}.source")
         if source.get("type") == "text":
-            return self._titled(block, ("title", "context"), source.get("data"), where)
+            return self._titled(
+                block, ("title", "context"), source.get("data"), f"{where}.source.data"
+            )
         if source.get("type") == "content":
-            return self._titled(block, ("title", "context"), source.get("content"), where)
-        return self._omissions.other("document")
+            return self._titled(
+                block, ("title", "context"), source.get("content"), f"{where}.source.content"
+            )
+        return [self.media.document("document", where)]
 
-    def _titled(self, block: Block, keys: tuple[str, str], content: Any, where: str) -> str:
+    def _titled(self, block: Block, keys: tuple[str, str], content: Any, where: str) -> list[Piece]:
         heads = [block[key] for key in keys if isinstance(block.get(key), str) and block[key]]
-        return _JOIN.join([*heads, *(self._text(part, at) for part, at in _blocks(content, where))])
+        return [*heads, *self._pieces(content, where)]
 
     def _reference(self, block: Block, where: str) -> str:
         """The definition of a hidden tool; of one that is shown anyway, the name."""
@@ -170,6 +179,17 @@ def _blocks(content: Any, where: str) -> Iterator[tuple[Block, str]]:
             yield block, at
         else:
             raise RequestInvalid(f"{at}: send an object with a type.", param=at)
+
+
+def _failed(content: Content) -> Content:
+    """A result that says that it failed, unless it does so itself."""
+    if isinstance(content, str):
+        says_so = content.lstrip().lower().startswith(_ERRORS)
+        return content if says_so else f"Error: {content}"
+    first, *rest = content
+    if first["type"] != "text":
+        return [{"type": "text", "text": "Error:"}, *content]
+    return [{"type": "text", "text": _failed(first["text"])}, *rest]
 
 
 def _thought(block: Block, where: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from omlxd.api.ports import ServedModel
 from omlxd.api.wire import sse
 from omlxd.api.wire.fold import Fold
+from omlxd.api.wire.picture_source import Picture
 from omlxd.errors import OmlxError, RequestInvalid
 from omlxd.ipc.messages import Event, Kind, Request
 
@@ -49,6 +50,7 @@ class Job:
     stream: bool
     renderer: Renderer
     media_omitted: int = 0
+    pictures: tuple[Picture, ...] = ()  # of the only request; their bytes are still to be read
     keep_alive: bytes = sse.KEEP_ALIVE  # a frame that says nothing, for a stream that waits
 
 

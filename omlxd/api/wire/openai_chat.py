@@ -81,7 +81,8 @@ def parse(body: Mapping[str, Any], call: Call) -> Job:
         n=asked.n,
         stream=asked.stream,
         renderer=renderer(call, include_usage=asked.include_usage),
-        media_omitted=conversation.media_omitted,
+        media_omitted=conversation.media.num_omitted,
+        pictures=tuple(conversation.media.pictures),
     )
 
 

@@ -13,6 +13,7 @@ import msgspec
 
 from omlxd.api.ports import ServedModel
 from omlxd.api.wire.history import linked
+from omlxd.api.wire.media import Media
 from omlxd.api.wire.openai_parts import Parts
 from omlxd.errors import RequestInvalid
 
@@ -27,17 +28,17 @@ _ROLES = {
 
 
 class Conversation:
-    """The messages of one request while they are normalised; counts what a model cannot see."""
+    """The messages of one request while they are normalised."""
 
     def __init__(self, model: ServedModel) -> None:
         self._parts = Parts(model)
 
     @property
-    def media_omitted(self) -> int:
-        return self._parts.num_omitted
+    def media(self) -> Media:
+        return self._parts.media
 
     def normalise(self, messages: Any) -> list[dict[str, Any]]:
-        """`messages` of a body → role, content (string) and what a template may want."""
+        """`messages` of a body → role, content and what a template may want."""
         if not isinstance(messages, list) or not messages:
             raise RequestInvalid(
                 "messages: send a list with at least one message.", param="messages"
@@ -52,9 +53,10 @@ class Conversation:
             raise RequestInvalid(
                 f"{where}.role: {role!r} is not one of {', '.join(_ROLES)}.", param=f"{where}.role"
             )
+        read = self._parts.text if role == "assistant" else self._parts.content
         normal: dict[str, Any] = {
             "role": _ROLES[role],
-            "content": self._parts.text(message.get("content"), f"{where}.content"),
+            "content": read(message.get("content"), f"{where}.content"),
         }
         if isinstance(name := message.get("name"), str):
             normal["name"] = name

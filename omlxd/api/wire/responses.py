@@ -84,7 +84,8 @@ def parse(body: Mapping[str, Any], call: Call) -> Job:
         n=1,
         stream=asked.stream,
         renderer=renderer,
-        media_omitted=conversation.media_omitted,
+        media_omitted=conversation.media.num_omitted,
+        pictures=tuple(conversation.media.pictures),
     )
 
 

@@ -14,6 +14,7 @@ import msgspec
 
 from omlxd.api.ports import ServedModel
 from omlxd.api.wire.history import Message, linked
+from omlxd.api.wire.media import Media
 from omlxd.api.wire.openai_parts import Parts
 from omlxd.api.wire.responses_tools import CUSTOM_INPUT, offered_name
 from omlxd.api.wire.sealed import unseal
@@ -45,8 +46,8 @@ class Conversation:
         self._calls: list[dict[str, Any]] = []
 
     @property
-    def media_omitted(self) -> int:
-        return self._parts.num_omitted
+    def media(self) -> Media:
+        return self._parts.media
 
     def normalise(self, instructions: str | None, sent: Any) -> list[Message]:
         """`input` of a body is a string or a list of items. Raises RequestInvalid."""
@@ -104,11 +105,11 @@ class Conversation:
             raise RequestInvalid(
                 f"{where}.role: {role!r} is not one of {', '.join(_ROLES)}.", param=f"{where}.role"
             )
-        text = self._parts.text(item.get("content"), f"{where}.content")
+        content, place = item.get("content"), f"{where}.content"
         if role == "assistant":
-            self._texts.append(text)
+            self._texts.append(self._parts.text(content, place))
         else:
-            self._say({"role": _ROLES[role], "content": text})
+            self._say({"role": _ROLES[role], "content": self._parts.content(content, place)})
 
     def _thought(self, item: Item, where: str) -> str:
         """What was thought: sealed it is whole, also where the client was shown less of it."""
@@ -127,7 +128,7 @@ class Conversation:
             output = [output]
         if isinstance(output, list):  # of a shell: objects that are no parts
             output = [_encode(part) if _is_plain(part) else part for part in output]
-        content = self._parts.text(output, f"{where}.output")
+        content = self._parts.content(output, f"{where}.output")
         return {"role": "tool", "tool_call_id": call, "content": content}
 
     def _say(self, message: Message) -> None:

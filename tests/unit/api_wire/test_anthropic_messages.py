@@ -212,13 +212,6 @@ def test_a_final_answer_is_gone_on_with() -> None:
     assert not continues(read(user("a"), {"role": "assistant", "content": []}))
 
 
-def test_a_picture_for_a_model_that_could_see_is_refused() -> None:
-    """With its place."""
-    seeing = Conversation(ServedModel(id="v", kind="vlm"), {})
-    with pytest.raises(RequestInvalid, match=r"messages\[0\]\.content\[0\]: pictures"):
-        seeing.normalise(None, [user([PICTURE])])
-
-
 @pytest.mark.parametrize(
     ("message", "place"),
     [

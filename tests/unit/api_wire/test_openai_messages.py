@@ -104,15 +104,7 @@ def test_media_become_text_and_are_counted() -> None:
     assert content == (
         "look:\n[image omitted: org/tiny has no vision]\n[file omitted: org/tiny cannot read it]"
     )
-    assert conversation.media_omitted == 2
-
-
-def test_pictures_are_refused_where_they_could_be_seen() -> None:
-    """A vision model is not answered as if the picture had not been sent."""
-    conversation = Conversation(ServedModel(id="eyes", kind="vlm"))
-    with pytest.raises(RequestInvalid, match="pictures are not in this version") as refusal:
-        conversation.normalise([{"role": "user", "content": [PICTURE]}])
-    assert refusal.value.param == "messages[0].content[0]"
+    assert conversation.media.num_omitted == 2
 
 
 @pytest.mark.parametrize(

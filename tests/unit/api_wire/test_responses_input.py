@@ -84,7 +84,7 @@ def test_what_the_model_cannot_see_leaves_a_note() -> None:
     assert message["content"] == (
         "see\n[image omitted: m has no vision]\n[input_file omitted: m cannot read it]"
     )
-    assert conversation.media_omitted == 2
+    assert conversation.media.num_omitted == 2
 
 
 def test_the_models_items_side_by_side_are_one_turn() -> None:
@@ -230,7 +230,7 @@ def test_what_only_openais_servers_did_is_left_out() -> None:
     ]
     messages = conversation.normalise(None, items)
     assert messages == [HI, {"role": "assistant", "content": "I look.", "tool_calls": [called(1)]}]
-    assert conversation.media_omitted == 2
+    assert conversation.media.num_omitted == 2
 
 
 @pytest.mark.parametrize("item", [{"type": "item_reference", "id": "msg_1"}, {"id": "msg_1"}])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
 
 from omlxd.daemon.serving import consequences, server_settings
 from omlxd.reconcile.state import Phase
@@ -10,6 +10,7 @@ from omlxd.spec.model import Spec
 from omlxd.spec.report import Change
 from tests.unit.daemon.build import spec
 
+HOME = Path("/home/you/.omlx")
 TTL = Change('models."a".ttl', 60, 90, "live", "a")
 TEMPLATE = Change('models."a".chat_template', None, "x", "drain", "a")
 LISTEN = Change("server.listen", ["127.0.0.1:1"], ["127.0.0.1:2"], "rebind")
@@ -23,7 +24,7 @@ def test_the_http_side_gets_resolved_keys_and_its_own_hosts() -> None:
         'cors_origins = ["http://x"]\nmetrics = true\nrequest_timeout = "2m"\n'
         "require_key_on_loopback = true\n[logging]\nprompts = true\n"
     )
-    settings = server_settings(spec(text), ("secret",))
+    settings = server_settings(HOME, spec(text), ("secret",))
     assert settings.api_keys == ("secret",)
     assert settings.listen_hosts == ("127.0.0.1", "::1")
     assert (settings.cors_origins, settings.request_timeout_s) == (("http://x",), 120)
@@ -34,22 +35,13 @@ def test_the_http_side_gets_resolved_keys_and_its_own_hosts() -> None:
 
 def test_the_defaults_are_those_of_the_spec() -> None:
     """An empty file gives the settings of the schema, not of the dataclass."""
-    settings = server_settings(Spec(), ())
+    settings = server_settings(HOME, Spec(), ())
     assert settings.allowed_hosts == Spec().server.allowed_hosts
     assert settings.listen_hosts == ("127.0.0.1",)
     assert settings.request_timeout_s is None
+    assert (settings.media_roots, settings.allow_remote_media) == ((), False)
 
 
-@pytest.mark.parametrize(
-    ("changes", "phase", "told"),
-    [
-        ([TTL], "ready", "a: applied to the running engine, nothing is reloaded"),
-        ([TTL, TEMPLATE], "ready", "a: finishes what it runs, then is replaced"),
-        ([TEMPLATE], "loading", "a: finishes what it runs, then is replaced"),
-        ([TEMPLATE], "absent", "a: not loaded; the change counts from its next load"),
-        ([TTL], "failed", "a: not loaded; the change counts from its next load"),
-    ],
-)
 def test_one_sentence_for_a_model(changes: list[Change], phase: Phase, told: str) -> None:
     """What its changes cost it, as it is now."""
     assert consequences(changes, {"a": phase}, {"a"}) == [told]
