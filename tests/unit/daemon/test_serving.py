@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from omlxd.daemon.serving import consequences, server_settings
 from omlxd.reconcile.state import Phase
 from omlxd.spec.model import Spec
@@ -42,6 +44,16 @@ def test_the_defaults_are_those_of_the_spec() -> None:
     assert (settings.media_roots, settings.allow_remote_media) == ((), False)
 
 
+@pytest.mark.parametrize(
+    ("changes", "phase", "told"),
+    [
+        ([TTL], "ready", "a: applied to the running engine, nothing is reloaded"),
+        ([TTL, TEMPLATE], "ready", "a: finishes what it runs, then is replaced"),
+        ([TEMPLATE], "loading", "a: finishes what it runs, then is replaced"),
+        ([TEMPLATE], "absent", "a: not loaded; the change counts from its next load"),
+        ([TTL], "failed", "a: not loaded; the change counts from its next load"),
+    ],
+)
 def test_one_sentence_for_a_model(changes: list[Change], phase: Phase, told: str) -> None:
     """What its changes cost it, as it is now."""
     assert consequences(changes, {"a": phase}, {"a"}) == [told]
