@@ -22,6 +22,8 @@ class Reading:
     max_context: int | None = None  # the architecture's own window, tokens
     created: int = 0  # mtime of config.json, Unix seconds
     architectures: tuple[str, ...] = ()
+    model_type: str = ""
+    num_labels: int = 1  # of a classifier
     custom_code: str = ""  # the config key that names code of the model's own
     defect: str = ""  # why it cannot be loaded, whoever asks
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from omlxd.models.card import Discovery, ModelCard, Reading, ScanProblem
 from omlxd.models.folder import is_model_folder, read_folder
-from omlxd.models.kinds import BUILT_KINDS
+from omlxd.models.kinds import BUILT_KINDS, unknown_architecture
 
 if TYPE_CHECKING:
     from omlxd.ipc.messages import Kind
@@ -69,6 +69,10 @@ def _card(card: ModelCard, reading: Reading, *, kind: Kind | None, is_trusted: b
         )
     elif kind not in BUILT_KINDS:
         reason = f"kind {kind} is not in this version"
+    else:
+        reason = unknown_architecture(
+            kind, reading.model_type, reading.architectures, num_labels=reading.num_labels
+        )
     return ModelCard(
         id=card.id,
         path=card.path,

@@ -116,6 +116,8 @@ def _read(
         max_context=kinds.max_context(config),
         created=files["config.json"][1] // 1_000_000_000 if "config.json" in files else 0,
         architectures=kinds.architectures(config),
+        model_type=kinds.model_type(config),
+        num_labels=kinds.num_labels(config),
         custom_code=kinds.custom_code(config),
         defect=defect,
     )

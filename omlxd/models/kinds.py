@@ -25,6 +25,12 @@ OCR_TYPES = frozenset(
     }
 )
 YES_NO_RERANKER_TYPES = frozenset({"qwen3", "qwen3_vl"})
+# What can be computed of the above; of text models the worker knows, when it loads them.
+EMBEDDERS = frozenset(
+    {"bert", "gemma3_text", "lfm2", "ministral3", "modernbert", "qwen3", "xlm_roberta"}
+)
+CLASSIFIERS = frozenset({"bert", "modernbert", "xlm_roberta"})
+YES_NO_RERANKERS = frozenset({"qwen3"})
 EMBEDDING_FILES = frozenset({"modules.json", "1_Pooling"})  # sentence-transformers
 NESTED_CONFIGS = ("text_config", "llm_config", "language_config")
 CONTEXT_KEYS = (
@@ -53,6 +59,37 @@ def kind_of(config: Mapping[str, Any], *, file_names: frozenset[str], folder: st
     if kind_type in OCR_TYPES or any("ocr" in name.lower() for name in classes):
         return "ocr"
     return "vlm" if config.get("vision_config") else "llm"
+
+
+def unknown_architecture(
+    kind: Kind, type_: str, classes: tuple[str, ...], *, num_labels: int
+) -> str:
+    """Why a model of this kind cannot be computed; empty = it can, as far as its config tells."""
+    if kind == "embedding" and type_ not in EMBEDDERS:
+        return f"embedding models of type {type_!r} are not known; {_listed(EMBEDDERS)} are"
+    if kind != "reranker":
+        return ""
+    if not any(name.endswith("ForSequenceClassification") for name in classes):
+        if type_ in YES_NO_RERANKERS:
+            return ""
+        return f"yes/no rerankers of type {type_!r} are not known; {_listed(YES_NO_RERANKERS)} are"
+    if type_ not in CLASSIFIERS:
+        return f"classifiers of type {type_!r} are not known; {_listed(CLASSIFIERS)} are"
+    if num_labels != 1:
+        return f"it tells {num_labels} classes apart; a reranker has one output"
+    return ""
+
+
+def _listed(types: frozenset[str]) -> str:
+    return ", ".join(sorted(types))
+
+
+def num_labels(config: Mapping[str, Any]) -> int:
+    """Outputs of a classifier, as transformers reads its config."""
+    value, named = config.get("num_labels"), config.get("id2label")
+    if isinstance(value, int):
+        return value
+    return len(named) if isinstance(named, dict | Mapping) and named else 1
 
 
 def model_type(config: Mapping[str, Any]) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from omlxd.ipc.messages import Kind
 from omlxd.models import kinds
 
 
@@ -57,3 +58,44 @@ def test_custom_code_is_named_by_its_key() -> None:
     assert kinds.custom_code({"model_file": "evil.py"}) == "model_file"
     assert kinds.custom_code({"auto_map": {"AutoModel": "m.M"}}) == "auto_map"
     assert kinds.custom_code({"auto_map": {}}) == ""
+
+
+@pytest.mark.parametrize(
+    ("kind", "config", "reason"),
+    [
+        ("llm", {"model_type": "anything"}, ""),
+        ("embedding", {"model_type": "xlm-roberta"}, ""),
+        ("embedding", {"model_type": "nomic_bert"}, "'nomic_bert' are not known; bert, "),
+        ("reranker", {"model_type": "qwen3"}, ""),
+        ("reranker", {"model_type": "qwen3_vl"}, "'qwen3_vl' are not known; qwen3 are"),
+        (
+            "reranker",
+            {"model_type": "bert", "architectures": ["BertForSequenceClassification"]},
+            "",
+        ),
+        (
+            "reranker",
+            {"model_type": "qwen3", "architectures": ["Qwen3ForSequenceClassification"]},
+            "classifiers of type 'qwen3' are not known",
+        ),
+        (
+            "reranker",
+            {
+                "model_type": "bert",
+                "architectures": ["BertForSequenceClassification"],
+                "id2label": {"0": "a", "1": "b"},
+            },
+            "2 classes",
+        ),
+    ],
+)
+def test_what_cannot_be_computed_is_told(kind: Kind, config: dict[str, Any], reason: str) -> None:
+    """With the types that can, before anybody waits for a load."""
+    told = kinds.unknown_architecture(
+        kind,
+        kinds.model_type(config),
+        kinds.architectures(config),
+        num_labels=kinds.num_labels(config),
+    )
+    assert reason in told
+    assert bool(told) == bool(reason)
