@@ -24,6 +24,7 @@ from omlxd.daemon.conditions import (
     config_valid,
     fallback_model,
     folders_found,
+    listen_drift,
     listening,
 )
 from omlxd.daemon.config import ConfigStore, Outcome
@@ -31,6 +32,7 @@ from omlxd.daemon.controller import Controller
 from omlxd.daemon.figures import FiguresStore
 from omlxd.daemon.fleet import STOP_GRACE_S, Fleet
 from omlxd.daemon.gateway import RequestGateway, Ticket
+from omlxd.daemon.held import HeldSockets
 from omlxd.daemon.journal import Journal
 from omlxd.daemon.listeners import Listener, Listeners, bind_unix, serve
 from omlxd.daemon.memory import default_limit, ram_bytes
@@ -60,7 +62,7 @@ LAST_WORDS_S = 2.0  # for responses that were failed at shutdown to reach their 
 class Daemon:
     """Owns the shells, the catalog of models, and the order in which things start and stop."""
 
-    def __init__(self, home: Path, config_path: Path) -> None:
+    def __init__(self, home: Path, config_path: Path, *, held: HeldSockets | None = None) -> None:
         self.home = home
         self.journal = Journal(EventRing(home / "state" / "events.jsonl"))
         self.config = ConfigStore(home, config_path)
@@ -76,7 +78,9 @@ class Daemon:
         self.gateway = RequestGateway(self, self.metrics)
         self.service = ControlService(self)
         self.scanner = Scanner(self.follow)
-        self.listeners = Listeners(create_app(self.gateway), on_change=self.controller.wake)
+        self.listeners = Listeners(
+            create_app(self.gateway), on_change=self.controller.wake, held=held
+        )
         self.controller.gateway = self.gateway
         self.controller.fleet = Fleet(self.controller, Supervisor)
         ram = ram_bytes()
@@ -203,7 +207,7 @@ class Daemon:
             spec = force.spec
             self._configure_log(spec)
             self._settings = server_settings(spec, force.resolved.api_keys)
-            self.listeners.want(spec.server.listen)
+            self.listeners.want(spec.server.listen, has_keys=bool(force.resolved.api_keys))
             self.scanner.want(scan_inputs(self.home, spec))
             cold_dir = resolve_path(self.home, spec.cache.cold_dir)
             self.cold.want(
@@ -256,7 +260,8 @@ class Daemon:
         phases = {model: engine.phase for model, engine in self.controller.engines.items()}
         remaining = self._catalog_of(fresh).values()
         served = {entry.id for entry in remaining if entry.servable or entry.declared}
-        told = consequences(changes, phases, served)
+        held = self.listeners.held.addresses
+        told = consequences(changes, phases, served, held=held)
         return PlanResult(valid=True, problems=[], changes=changes, consequences=told)
 
     # -------------------------------------------------------------- after a pass
@@ -268,6 +273,7 @@ class Daemon:
         extra = (
             config_valid(self.config.problems, has_spec=self.config.spec is not None),
             listening(self.listeners.failures),
+            *listen_drift(self.listeners.held.addresses, self.listeners.drift),
             folders_found(folders),
             aliases(self.catalog),
             *self._fallback(),
