@@ -2,9 +2,9 @@
 
 One uvicorn server per address and one for the control socket, all in the daemon's loop. A removed
 address stops accepting and finishes the responses that run on it; if another one takes its place,
-as soon as that is bound. A taken address is tried again until it is free. Sockets that launchd holds
-are served whether they are wanted or not, since clients may be waiting in them. Signals are the
-daemon's business, so uvicorn's own capture is off.
+as soon as that is bound. A taken address is tried again until it is free. Sockets that launchd
+holds are served whether they are wanted or not, since clients may be waiting in them. Signals are
+the daemon's business, so uvicorn's own capture is off.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ class Listeners:
     def want(self, listen: Sequence[str], *, has_keys: bool = False) -> None:
         """Serve these addresses, and of others only held ones; nothing any more after `close`.
 
-        `has_keys`: clients from elsewhere are asked for one, so that any held address may be served.
+        `has_keys`: clients from elsewhere are asked for one, so any held address may be served.
         """
         if self._is_closed or (tuple(listen), has_keys) == (self._wanted, self._has_keys):
             return
@@ -218,19 +218,17 @@ class Listeners:
     async def _bring_held(self) -> None:
         """Serve every held socket that may be; says how they differ from what is wanted."""
         held = self.held.addresses
-        if self._is_closed or not held:
+        if not held:
             return
         wanted, has_keys = self._wanted, self._has_keys
         found = {listen: await asyncio.to_thread(resolved, listen) for listen in wanted}
-        if self._is_closed:
-            return
         self._meant = {listen: names.intersection(held) for listen, names in found.items()}
         meant = frozenset().union(*self._meant.values())
         silent = [a for a in held if a not in meant and not may_serve(a, has_keys=has_keys)]
         for address in held:
             if address in silent and address in self._serving:
                 self._stop(self._serving.pop(address))
-            elif address not in silent and address not in self._serving and not self._is_closed:
+            elif address not in silent and address not in self._serving:
                 await self._serve_held(address)
         told = drift(held, [listen for listen in wanted if not self._meant[listen]], meant, silent)
         if told != self.drift:
@@ -238,11 +236,17 @@ class Listeners:
             self._on_change()
 
     async def _serve_held(self, address: str) -> None:
+        if self._is_closed:
+            return
         sock = self.held.duplicate(address)
         self._serving[address] = await serve(self._app, sock, address)
         log.get().info("listen", address=address, held=True)
         self._on_change()
-        if self._is_closed:  # while it came up
+        self._stop_late(address)
+
+    def _stop_late(self, address: str) -> None:
+        """What came up while everything was closed."""
+        if self._is_closed:
             self._stop(self._serving.pop(address))
 
     def _unwanted(self) -> list[str]:

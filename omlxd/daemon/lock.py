@@ -58,7 +58,7 @@ def acquire(home: Path) -> Lock:
 
 
 def wait_for(home: Path) -> Lock:
-    """Takes the lock of `home`, which `acquire` did not get, when its holder ends; raises OSError."""
+    """Takes the lock of `home` when its holder ends; raises OSError."""
     return take_lock(home / LOCK_FILE, flags=fcntl.LOCK_EX)
 
 
