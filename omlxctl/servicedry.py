@@ -66,11 +66,11 @@ def lines_of(step: Step) -> list[str]:
     """A step as a person would do it."""
     match step:
         case Command(argv, stdin):
-            return [shlex.join(argv) + (" < the plist" if stdin else "")]
+            return [shlex.join(argv) + ("  # of what is written below" if stdin else "")]
         case MakeFolder(path, mode):
             return [f"mkdir -p -m {mode:o} {shlex.quote(str(path))}"]
         case WriteFile(path, data):
-            return [f"cat > {shlex.quote(str(path))}", *data.decode().splitlines()]
+            return [f"cat > {shlex.quote(str(path))} <<'END'", *data.decode().splitlines(), "END"]
         case RemoveFile(path):
             return [f"rm {shlex.quote(str(path))}"]
         case Pause(seconds):

@@ -42,7 +42,7 @@ from omlxctl.servicesteps import (
 )
 from omlxctl.target import Target
 from omlxd.control.wire import Status
-from omlxd.spec.model import Spec
+from omlxd.spec.model import Server, Spec
 
 COMMAND_TIMEOUT_S = 120.0  # launchctl returns at once; a drain may make bootout slow
 LOOK_EVERY_S = 0.1
@@ -71,8 +71,8 @@ def find_program() -> Path:
     return stable_program(Path(found).absolute())
 
 
-def wanted_by(home: Path, program: Path) -> tuple[Wanted, Spec]:
-    """What omlx.toml of the home asks of launchd; raises CtlError with its problems."""
+def read_spec(home: Path) -> Spec:
+    """What omlx.toml of the home and its drop-ins say; raises CtlError with their problems."""
     path = home / "omlx.toml"
     reading = read_home(path, home)
     if reading.spec is None:
@@ -81,36 +81,54 @@ def wanted_by(home: Path, program: Path) -> tuple[Wanted, Spec]:
             exit_code=exits.INVALID,
             problems=reading.problems,
         )
-    server = reading.spec.server
-    return Wanted(program, home, server.listen, server.shutdown_grace), reading.spec
+    return reading.spec
 
 
-def job_for(home: Path, program: Path, agents: Path, *, uid: int) -> tuple[Job, tuple[str, ...]]:
-    """The service of that home as it should be, with what is worth a note; `agents`: the folder."""
-    wanted, spec = wanted_by(home, program)
-    data, path = to_bytes(render(wanted)), agents / f"{LABEL}.plist"
+def job_for(
+    home: Path, agents: Path, *, uid: int, program: Path, needs_spec: bool = True
+) -> tuple[Job, tuple[str, ...]]:
+    """The service of that home as it should be, with what is worth a note; raises CtlError.
+
+    `agents`: the folder of the plist. Without `needs_spec`, files with problems are only noted:
+    they must not keep anybody from stopping the service.
+    """
+    path = agents / f"{LABEL}.plist"
     on_disk = path.read_bytes() if path.exists() else None
-    before_s = exit_timeout_of(on_disk) if on_disk is not None else 0
-    brewed = (
-        agents / f"{HOMEBREW_LABEL}.plist",
-        Path("/Library/LaunchDaemons") / f"{HOMEBREW_LABEL}.plist",
-    )
+    timeout_s = exit_timeout_of(on_disk) if on_disk is not None else 0
+    notes: tuple[str, ...]
+    try:
+        server = read_spec(home).server
+    except CtlError as error:
+        if needs_spec:
+            raise
+        data, notes = on_disk or b"", (f"{error.message}; see: omlxctl validate",)
+    else:
+        wanted = Wanted(program, home, server.listen, server.shutdown_grace)
+        data, notes = to_bytes(render(wanted)), _notes(server)
+        timeout_s = max(timeout_s, wanted.exit_timeout_s)
     job = Job(
         uid=uid,
         path=path,
         data=data,
         home=home,
-        exit_timeout_s=max(before_s, wanted.exit_timeout_s),
+        exit_timeout_s=timeout_s,
         on_disk=on_disk,
-        homebrew=tuple(one for one in brewed if one.exists()),
+        homebrew=tuple(one for one in _brewed(agents) if one.exists()),
     )
-    missing = missing_variables(spec.server.api_keys)
-    notes = (
+    return job, notes
+
+
+def _notes(server: Server) -> tuple[str, ...]:
+    return tuple(
         f'launchd gives no variables of your shell: write "env:{name}" in server.api_keys as '
         '"file:PATH", with the key in that file'
-        for name in missing
+        for name in missing_variables(server.api_keys)
     )
-    return job, tuple(notes)
+
+
+def _brewed(agents: Path) -> tuple[Path, Path]:
+    name = f"{HOMEBREW_LABEL}.plist"
+    return agents / name, Path("/Library/LaunchDaemons") / name
 
 
 # ------------------------------------------------------------------ the steps, for real
@@ -194,13 +212,15 @@ def carry_out(steps: Steps, do: Callable[[Step], Result]) -> Outcome:
 # ------------------------------------------------------------------ what a command needs
 
 
-def prepare(target: Target) -> tuple[Job, tuple[str, ...], Doer]:
+def prepare(target: Target, *, needs_spec: bool) -> tuple[Job, tuple[str, ...], Doer]:
     """The service of the target's home for this user; raises CtlError."""
     home = target.home_path().absolute()
     socket_path = home / "run" / "omlxd.sock"
     check_length(socket_path)
     agents = Path.home() / "Library" / "LaunchAgents"
-    job, notes = job_for(home, find_program(), agents, uid=os.getuid())
+    job, notes = job_for(
+        home, agents, uid=os.getuid(), program=find_program(), needs_spec=needs_spec
+    )
     return job, notes, Doer(socket_path)
 
 

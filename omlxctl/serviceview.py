@@ -28,7 +28,7 @@ CODES = {"running": exits.OK, "absent": exits.NO_SUCH_OBJECT}
 
 def perform(target: Target, verb: str, *, dry: bool) -> int:
     """One verb: done on a Mac, told elsewhere or with `dry`; returns the exit code."""
-    job, notes, do = prepare(target)
+    job, notes, do = prepare(target, needs_spec=verb == "install")
     is_mac = sys.platform == "darwin"
     if dry or not is_mac:
         if not is_mac and verb != "install":
