@@ -210,7 +210,7 @@ class Job:
         files = self.plist.get("SoftResourceLimits", {}).get("NumberOfFiles")
         if files is not None:
             hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-            resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (files, hard))
+            resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (min(files, hard), hard))
         return process
 
     def _tell(self, *, gone: bool) -> None:
