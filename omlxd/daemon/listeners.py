@@ -200,9 +200,10 @@ class Listeners:
                     await self._wake.wait()
 
     async def _bring(self) -> None:
-        await self._bring_held()
+        wanted = self._wanted  # one wish for the whole pass; a newer one makes another pass
+        await self._bring_held(wanted, has_keys=self._has_keys)
         failures: dict[str, str] = {}
-        for listen in self._wanted:
+        for listen in wanted:
             if listen in self._bound or self._meant.get(listen):
                 continue
             if why := await self._open(listen):
@@ -215,12 +216,11 @@ class Listeners:
             self.failures = failures
             self._on_change()
 
-    async def _bring_held(self) -> None:
+    async def _bring_held(self, wanted: Sequence[str], *, has_keys: bool) -> None:
         """Serve every held socket that may be; says how they differ from what is wanted."""
         held = self.held.addresses
         if not held:
             return
-        wanted, has_keys = self._wanted, self._has_keys
         found = {listen: await asyncio.to_thread(resolved, listen) for listen in wanted}
         self._meant = {listen: names.intersection(held) for listen, names in found.items()}
         meant = frozenset().union(*self._meant.values())

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.client
 import os
 import resource
 import signal
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -123,17 +123,19 @@ def test_nobody_is_refused_while_it_is_dead(service: Service, tmp_path: Path) ->
     port = free_port()
     service.daemon.save(config(tmp_path, port=port))
     service.verb("install")
-    answers: list[int] = []
     pid = service.job.until_started(1)
-    os.kill(pid, signal.SIGSTOP)  # what comes now is not taken
-    callers = [threading.Thread(target=lambda: answers.append(health(port))) for _ in range(100)]
-    os.kill(pid, signal.SIGKILL)
-    assert service.job.until_ended(1).code == -signal.SIGKILL
-    for caller in callers:
-        caller.start()
-    assert service.job.until_started(2) != pid
-    for caller in callers:
-        caller.join()
+    os.kill(pid, signal.SIGSTOP)
+    while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+        time.sleep(0.005)  # from here on nobody accepts
+    with contextlib.ExitStack() as stack:
+        callers = [http.client.HTTPConnection("127.0.0.1", port) for _ in range(100)]
+        for caller in callers:
+            stack.callback(caller.close)
+            caller.request("GET", "/healthz")
+        os.kill(pid, signal.SIGKILL)
+        assert service.job.until_ended(1).code == -signal.SIGKILL
+        assert service.job.until_started(2) != pid
+        answers = [caller.getresponse().status for caller in callers]
     assert answers == [200] * 100
 
 

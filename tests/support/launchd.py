@@ -69,6 +69,7 @@ class Job:
             for name, entries in self.plist.get("Sockets", {}).items()
         }
         self._process: subprocess.Popen[bytes] | None = None
+        self._timer: threading.Timer | None = None
         self._leaving = self._killed = self._ordered = False
         self._changed = threading.Condition()
         self._order, self._orders = socket.socketpair()
@@ -100,9 +101,9 @@ class Job:
         self._order.send(b"x")
         if process is not None:
             process.terminate()
-            timer = threading.Timer(self.plist.get("ExitTimeOut", 20), self._kill, (process,))
-            timer.daemon = True
-            timer.start()
+            patience_s = self.plist.get("ExitTimeOut", 20)
+            self._timer = threading.Timer(patience_s, self._kill, (process,))
+            self._timer.start()
 
     def _kill(self, process: subprocess.Popen[bytes]) -> None:
         if process.poll() is None:
@@ -140,6 +141,8 @@ class Job:
             held = [sock for socks in self.sockets.values() for sock in socks]
             for sock in (*held, self._order, self._orders):
                 sock.close()
+            if self._timer is not None:
+                self._timer.cancel()
             self._tell(gone=True)
 
     def _throttle(self) -> None:
