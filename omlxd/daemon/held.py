@@ -68,8 +68,10 @@ def drift(
     """How the held addresses and `listen` differ, in words; "" if they do not.
 
     `unheld`: entries of `listen` that no held socket is for; `meant`: held addresses that an entry
-    names; `silent`: held ones that are not served.
+    names; `silent`: held ones that are not served. Nothing is said before `listen` is known.
     """
+    if not unheld and not meant:
+        return ""
     said = []
     if extra := [address for address in held if address not in meant]:
         said.append(f"launchd holds {', '.join(extra)}, which server.listen does not name")

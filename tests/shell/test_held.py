@@ -78,6 +78,7 @@ async def test_it_is_served_before_anything_is_wanted(held: Held) -> None:
     """Without a valid file clients get an answer, and not silence."""
     await held.until_served(held.address)
     assert (await ask(held.port, "GET", "/")).body == b"ok"
+    assert held.listeners.drift == ""
 
 
 async def test_another_address_comes_beside_the_held_one(held: Held) -> None:
