@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
+from xml.parsers.expat import ExpatError
 
 from omlxd.spec.fields import split_address
 
@@ -71,8 +72,8 @@ def exit_timeout_of(data: bytes) -> int:
     """ExitTimeOut of a plist that was written before; 0 if it says nothing that can be read."""
     try:
         found = plistlib.loads(data).get("ExitTimeOut", 0)
-    except (ValueError, AttributeError, plistlib.InvalidFileException):
-        return 0
+    except (ExpatError, ValueError, LookupError, TypeError, AttributeError, OverflowError):
+        return 0  # all that plistlib raises for what is no plist, or none of a job
     return found if isinstance(found, int) else 0
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from omlxctl.serviceplist import (
     Wanted,
@@ -113,6 +115,14 @@ def test_the_same_wish_gives_the_same_bytes() -> None:
 def test_the_timeout_of_a_plist_on_disk(data: bytes, timeout_s: int) -> None:
     """0 for whatever cannot be read."""
     assert exit_timeout_of(data) == timeout_s
+
+
+@given(st.binary(), st.integers(0, 900), st.integers(0, 900))
+def test_a_damaged_plist_has_no_timeout_or_its_own(piece: bytes, start: int, end: int) -> None:
+    """Whatever stands in the file, reading it is no failure."""
+    whole = to_bytes(render(WANTED))
+    found = exit_timeout_of(whole[:start] + piece + whole[end:])
+    assert isinstance(found, int)
 
 
 def test_a_formulas_program_is_named_by_its_lasting_path() -> None:
