@@ -67,7 +67,8 @@ def told(outcome: Outcome) -> str:
 def document(
     verb: str, job: Job, outcome: Outcome, notes: tuple[str, ...] = ()
 ) -> dict[str, object]:
-    """The stable form. `up_to_date`: the plist that was on disk is what omlx.toml asks for."""
+    """The stable form. `up_to_date`: the plist on disk is what omlx.toml asks for."""
+    is_there = verb == "install" or (verb != "uninstall" and job.on_disk == job.data)
     return {
         "api_version": API_VERSION,
         "action": verb,
@@ -77,7 +78,7 @@ def document(
         "domain": outcome.target.removesuffix(f"/{LABEL}") or None,
         "pid": outcome.pid,
         "file": str(job.path),
-        "up_to_date": job.on_disk == job.data,
+        "up_to_date": is_there,
         "message": outcome.told,
         "notes": [*notes, *outcome.notes],
     }

@@ -194,6 +194,23 @@ def test_a_second_instance_waits(service: Service, tmp_path: Path) -> None:
     assert len(service.job.starts) == 2
 
 
+def test_one_that_waits_can_be_stopped(service: Service, tmp_path: Path) -> None:
+    """SIGTERM ends the wait with 0, so launchd does not start another one to wait."""
+    service.daemon.save(config(tmp_path))
+    service.verb("install")
+    service.job.signal(signal.SIGTERM)
+    service.job.until_ended(1)
+    service.daemon.save(config(tmp_path, port=free_port()))
+    with service.daemon as by_hand:
+        service.job.kickstart()
+        service.job.until_started(2)
+        until_written(service.daemon.home / "logs" / "stderr.log")
+        service.job.signal(signal.SIGTERM)
+        assert service.job.until_ended(2).code == 0
+        assert by_hand.stop() == 0
+    assert len(service.job.starts) == 2
+
+
 # ------------------------------------------------------------------ changes and the end
 
 

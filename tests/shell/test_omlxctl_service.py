@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import plistlib
 import stat
@@ -183,8 +184,6 @@ def test_who_answers(tmp_path: Path) -> None:
 
 async def test_a_running_daemon_answers(up: Ctl, fake_daemon: FakeControl) -> None:
     """Its pid, unless it is the one that is to go."""
-    import asyncio
-
     do = Doer(up.home / "run" / "omlxd.sock")
     found = await asyncio.to_thread(do, AskDaemon())
     assert found.pid == fake_daemon.current.pid
