@@ -109,13 +109,13 @@ def wait_for_home(home: Path) -> Lock:
         return acquire(home)
     except AlreadyRunning as running:
         whose = "of another process" if running.pid is None else f"of process {running.pid}"
-        print(f"omlxd: waits for the end {whose}, which serves {home}", file=sys.stderr)  # noqa: T201
 
     def stopped(number: int, frame: FrameType | None) -> NoReturn:
         sys.exit(EXIT_OK)
 
     before = {number: signal.signal(number, stopped) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
+        print(f"omlxd: waits for the end {whose}, which serves {home}", file=sys.stderr)  # noqa: T201
         return wait_for(home)
     finally:
         for number, handler in before.items():
