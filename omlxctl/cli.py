@@ -37,6 +37,7 @@ COMMANDS = {
     "why": "why:why",
     "chat": "chat:chat",
     "connect": "connect:connect",
+    "service": "service:service",
     "completion": "completion:completion",
 }
 

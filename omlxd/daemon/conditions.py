@@ -92,6 +92,16 @@ def listening(failures: Mapping[str, str]) -> Condition:
     return Condition("Listening", "False", "AddressNotBound", f"{listed}; tried again by itself")
 
 
+def listen_drift(held: Iterable[str], differs: str) -> tuple[Condition, ...]:
+    """Whether launchd holds other addresses than `server.listen` names; nothing without launchd."""
+    if not tuple(held):
+        return ()
+    if not differs:
+        return (Condition("ListenDrift", "False", "AllHeld"),)
+    message = f"{differs}; bring launchd up to date with: omlxctl service install"
+    return (Condition("ListenDrift", "True", "PlistOutOfDate", message),)
+
+
 def folders_found(problems: Iterable[str]) -> Condition:
     """Whether every model folder could be read."""
     listed = "; ".join(problems)

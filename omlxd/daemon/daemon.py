@@ -24,6 +24,7 @@ from omlxd.daemon.conditions import (
     config_valid,
     fallback_model,
     folders_found,
+    listen_drift,
     listening,
 )
 from omlxd.daemon.config import ConfigStore, Outcome
@@ -31,6 +32,7 @@ from omlxd.daemon.controller import Controller
 from omlxd.daemon.figures import FiguresStore
 from omlxd.daemon.fleet import STOP_GRACE_S, Fleet
 from omlxd.daemon.gateway import RequestGateway, Ticket
+from omlxd.daemon.held import HeldSockets
 from omlxd.daemon.journal import Journal
 from omlxd.daemon.listeners import Listener, Listeners, bind_unix, serve
 from omlxd.daemon.memory import default_limit, ram_bytes
@@ -61,7 +63,7 @@ LAST_WORDS_S = 2.0  # for responses that were failed at shutdown to reach their 
 class Daemon:
     """Owns the shells, the catalog of models, and the order in which things start and stop."""
 
-    def __init__(self, home: Path, config_path: Path) -> None:
+    def __init__(self, home: Path, config_path: Path, *, held: HeldSockets | None = None) -> None:
         self.home = home
         self.journal = Journal(EventRing(home / "state" / "events.jsonl"))
         self.config = ConfigStore(home, config_path)
@@ -78,7 +80,9 @@ class Daemon:
         self.gateway = RequestGateway(self, self.metrics, tools=self.tools.pool)
         self.service = ControlService(self)
         self.scanner = Scanner(self.follow)
-        self.listeners = Listeners(create_app(self.gateway), on_change=self.controller.wake)
+        self.listeners = Listeners(
+            create_app(self.gateway), on_change=self.controller.wake, held=held
+        )
         self.tools.pool.on_change = self.controller.wake
         self.tools.pool.on_call = self.metrics.tool_called
         self.controller.gateway = self.gateway
@@ -208,7 +212,7 @@ class Daemon:
             spec = force.spec
             self._configure_log(spec)
             self._settings = server_settings(self.home, spec, force.resolved.api_keys)
-            self.listeners.want(spec.server.listen)
+            self.listeners.want(spec.server.listen, has_keys=bool(force.resolved.api_keys))
             self.tools.want(force)
             self.scanner.want(scan_inputs(self.home, spec))
             cold_dir = resolve_path(self.home, spec.cache.cold_dir)
@@ -262,7 +266,8 @@ class Daemon:
         phases = {model: engine.phase for model, engine in self.controller.engines.items()}
         remaining = self._catalog_of(fresh).values()
         served = {entry.id for entry in remaining if entry.servable or entry.declared}
-        told = consequences(changes, phases, served)
+        held = self.listeners.held.addresses
+        told = consequences(changes, phases, served, held=held)
         return PlanResult(valid=True, problems=[], changes=changes, consequences=told)
 
     # -------------------------------------------------------------- after a pass
@@ -274,6 +279,7 @@ class Daemon:
         extra = (
             config_valid(self.config.problems, has_spec=self.config.spec is not None),
             listening(self.listeners.failures),
+            *listen_drift(self.listeners.held.addresses, self.listeners.drift),
             folders_found(folders),
             aliases(self.catalog),
             *self._fallback(),

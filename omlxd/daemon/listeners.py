@@ -2,8 +2,9 @@
 
 One uvicorn server per address and one for the control socket, all in the daemon's loop. A removed
 address stops accepting and finishes the responses that run on it; if another one takes its place,
-as soon as that is bound. A taken address is tried again until it is free. Signals are the daemon's
-business, so uvicorn's own capture is off.
+as soon as that is bound. A taken address is tried again until it is free. Sockets that launchd
+holds are served whether they are wanted or not, since clients may be waiting in them. Signals are
+the daemon's business, so uvicorn's own capture is off.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 
 import uvicorn
 
+from omlxd.daemon.held import HeldSockets, address_of, drift, may_serve, resolved
 from omlxd.observe import log
 from omlxd.spec.fields import split_address
 
@@ -144,9 +146,15 @@ async def serve(app: Any, sock: socket.socket, address: str) -> Listener:
 class Listeners:
     """Owns the HTTP listeners. `want` may be called at any time; the rest follows."""
 
-    def __init__(self, app: Any, *, on_change: Callable[[], None]) -> None:
+    def __init__(
+        self, app: Any, *, on_change: Callable[[], None], held: HeldSockets | None = None
+    ) -> None:
         self._app = app
         self._on_change = on_change
+        self.held = held or HeldSockets()
+        self._serving: dict[str, Listener] = {}  # held address → who serves it
+        self._meant: dict[str, frozenset[str]] = {}  # what is wanted → held addresses it names
+        self._has_keys = False
         self._wanted: tuple[str, ...] = ()
         self._coming: frozenset[str] = frozenset()  # what the last change of wishes added
         self._is_closed = False
@@ -155,21 +163,31 @@ class Listeners:
         self._wake = asyncio.Event()
         self.brought = asyncio.Event()  # every address was tried once
         self.failures: dict[str, str] = {}  # address → why it could not be bound
+        self.drift = ""  # how what launchd holds and what is wanted differ
 
     @property
     def addresses(self) -> list[str]:
-        """What is bound now, in the order of the spec."""
-        order = {listen: i for i, listen in enumerate(self._wanted)}
-        return [
-            self._bound[key].address for key in sorted(self._bound, key=lambda k: order.get(k, 99))
-        ]
+        """What is served now, in the order of the spec, and then what it does not name."""
+        named = [address for listen in self._wanted for address in self._addresses_of(listen)]
+        rest = [listener.address for listener in (*self._bound.values(), *self._serving.values())]
+        return list(dict.fromkeys([*named, *rest]))
 
-    def want(self, listen: Sequence[str]) -> None:
-        """Serve these addresses and no others; nothing any more after `close`."""
-        if not self._is_closed and tuple(listen) != self._wanted:
+    def _addresses_of(self, listen: str) -> list[str]:
+        if listen in self._bound:
+            return [self._bound[listen].address]
+        return [address for address in self._serving if address in self._meant.get(listen, ())]
+
+    def want(self, listen: Sequence[str], *, has_keys: bool = False) -> None:
+        """Serve these addresses, and of others only held ones; nothing any more after `close`.
+
+        `has_keys`: clients from elsewhere are asked for one, so any held address may be served.
+        """
+        if self._is_closed or (tuple(listen), has_keys) == (self._wanted, self._has_keys):
+            return
+        if tuple(listen) != self._wanted:
             self._coming = frozenset(listen) - frozenset(self._wanted)
-            self._wanted = tuple(listen)
-            self._wake.set()
+        self._wanted, self._has_keys = tuple(listen), has_keys
+        self._wake.set()
 
     async def run(self) -> None:
         """Bring the bound addresses to the wanted ones, for ever."""
@@ -182,16 +200,54 @@ class Listeners:
                     await self._wake.wait()
 
     async def _bring(self) -> None:
+        wanted = self._wanted  # one wish for the whole pass; a newer one makes another pass
+        await self._bring_held(wanted, has_keys=self._has_keys)
         failures: dict[str, str] = {}
-        for listen in self._wanted:
-            if listen not in self._bound and (why := await self._open(listen)):
+        for listen in wanted:
+            if listen in self._bound or self._meant.get(listen):
+                continue
+            if why := await self._open(listen):
                 failures[listen] = why
-        if self._coming <= self._bound.keys():  # else the old ones stand in for the new
+        # Else the old ones stand in for the new.
+        if all(listen in self._bound or self._meant.get(listen) for listen in self._coming):
             for gone in self._unwanted():
                 self._close(gone)
         if failures != self.failures:
             self.failures = failures
             self._on_change()
+
+    async def _bring_held(self, wanted: Sequence[str], *, has_keys: bool) -> None:
+        """Serve every held socket that may be; says how they differ from what is wanted."""
+        held = self.held.addresses
+        if not held:
+            return
+        found = {listen: await asyncio.to_thread(resolved, listen) for listen in wanted}
+        self._meant = {listen: names.intersection(held) for listen, names in found.items()}
+        meant = frozenset().union(*self._meant.values())
+        silent = [a for a in held if a not in meant and not may_serve(a, has_keys=has_keys)]
+        for address in held:
+            if address in silent and address in self._serving:
+                self._stop(self._serving.pop(address))
+            elif address not in silent and address not in self._serving:
+                await self._serve_held(address)
+        told = drift(held, [listen for listen in wanted if not self._meant[listen]], meant, silent)
+        if told != self.drift:
+            self.drift = told
+            self._on_change()
+
+    async def _serve_held(self, address: str) -> None:
+        if self._is_closed:
+            return
+        sock = self.held.duplicate(address)
+        self._serving[address] = await serve(self._app, sock, address)
+        log.get().info("listen", address=address, held=True)
+        self._on_change()
+        self._stop_late(address)
+
+    def _stop_late(self, address: str) -> None:
+        """What came up while everything was closed."""
+        if self._is_closed:
+            self._stop(self._serving.pop(address))
 
     def _unwanted(self) -> list[str]:
         return [listen for listen in self._bound if listen not in self._wanted]
@@ -202,6 +258,9 @@ class Listeners:
         self._is_closed = True
         for key in list(self._bound):
             self._close(key)
+        while self._serving:
+            self._stop(self._serving.popitem()[1])
+        self.held.close()
 
     async def closed(self, timeout_s: float) -> None:
         """Wait until every response has ended, `timeout_s` at most."""
@@ -217,8 +276,7 @@ class Listeners:
             if self.failures.get(listen) != reason:
                 log.get().error("listen", address=listen, error=reason, retry_s=RETRY_S)
             return reason
-        host, port = sock.getsockname()[:2]
-        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        address = address_of(sock)
         self._bound[listen] = await serve(self._app, sock, address)
         log.get().info("listen", address=address)
         self._on_change()
@@ -238,7 +296,9 @@ class Listeners:
             return await asyncio.to_thread(bind_tcp, listen)
 
     def _close(self, listen: str) -> None:
-        listener = self._bound.pop(listen)
+        self._stop(self._bound.pop(listen))
+
+    def _stop(self, listener: Listener) -> None:
         listener.server.stop()
         self._closing.add(listener.task)
         listener.task.add_done_callback(self._closed)

@@ -57,12 +57,17 @@ def acquire(home: Path) -> Lock:
         raise AlreadyRunning(home, held.pid) from held
 
 
-def take_lock(path: Path) -> Lock:
-    """Locks a file, made if it is missing, without waiting; raises LockHeld, OSError."""
+def wait_for(home: Path) -> Lock:
+    """Takes the lock of `home` when its holder ends; raises OSError."""
+    return take_lock(home / LOCK_FILE, flags=fcntl.LOCK_EX)
+
+
+def take_lock(path: Path, *, flags: int = fcntl.LOCK_EX | fcntl.LOCK_NB) -> Lock:
+    """Locks a file, made if it is missing, by default without waiting; raises LockHeld, OSError."""
     # Descriptors that Python opens are not inherited, so no worker can keep the lock.
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(fd, flags)
     except BlockingIOError as error:
         pid = _written_pid(fd)
         os.close(fd)

@@ -9,12 +9,16 @@ import argparse
 import asyncio
 import os
 import signal
+import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import FrameType
+from typing import NoReturn
 
 from omlxd import __version__
-from omlxd.daemon.lock import AlreadyRunning, acquire
+from omlxd.daemon.launchd import HTTP, ActivationFailed, activate
+from omlxd.daemon.lock import AlreadyRunning, Lock, acquire, wait_for
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_RUNNING = 0, 1, 2, 4
 MAX_SOCKET_PATH = 103  # bytes; macOS allows 104 with the NUL, Linux 108
@@ -78,8 +82,11 @@ def run(argv: Sequence[str]) -> int:
             EXIT_FAILED,
         )
     try:
+        socks = activate(HTTP)
         make_home(home)
-        lock = acquire(home)
+        lock = acquire(home) if socks is None else wait_for_home(home)
+    except ActivationFailed as error:
+        return fail(str(error), EXIT_FAILED)
     except AlreadyRunning as running:
         return fail(
             f"another omlxd (pid {running.pid}) serves {home}: stop it, or choose another --home",
@@ -88,9 +95,31 @@ def run(argv: Sequence[str]) -> int:
     except OSError as error:
         return fail(f"cannot use the home {home}: {error}", EXIT_FAILED)
     try:
-        return serve(home, config)
+        return serve(home, config, socks or [])
     finally:
         lock.release()
+
+
+def wait_for_home(home: Path) -> Lock:
+    """Under launchd, which would start a refused daemon every ten seconds; SIGTERM ends it with 0.
+
+    Raises OSError.
+    """
+    try:
+        return acquire(home)
+    except AlreadyRunning as running:
+        whose = "of another process" if running.pid is None else f"of process {running.pid}"
+
+    def stopped(number: int, frame: FrameType | None) -> NoReturn:
+        sys.exit(EXIT_OK)
+
+    before = {number: signal.signal(number, stopped) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        print(f"omlxd: waits for the end {whose}, which serves {home}", file=sys.stderr)  # noqa: T201
+        return wait_for(home)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def greeting(home: Path, addresses: Sequence[str]) -> str:
@@ -99,11 +128,12 @@ def greeting(home: Path, addresses: Sequence[str]) -> str:
     return f"omlxd {__version__} serves {home}, listening on {where}; Ctrl-C stops it"
 
 
-def serve(home: Path, config: Path) -> int:
-    """Run the daemon until it is asked to stop."""
+def serve(home: Path, config: Path, socks: Sequence[socket.socket] = ()) -> int:
+    """Run the daemon until it is asked to stop; `socks`: those that launchd holds."""
     import uvloop
 
     from omlxd.daemon.daemon import Daemon
+    from omlxd.daemon.held import HeldSockets
     from omlxd.observe import log
 
     console = sys.stderr.isatty()
@@ -113,7 +143,7 @@ def serve(home: Path, config: Path) -> int:
     )  # until the spec is read
 
     async def body() -> int:
-        daemon = Daemon(home, config)
+        daemon = Daemon(home, config, held=HeldSockets(socks))
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, daemon.ask_stop)

@@ -13,6 +13,8 @@ from omlxd.spec.fields import split_address
 from omlxd.spec.model import Spec
 from omlxd.spec.report import Change
 
+IN_PLIST = ("server.listen", "server.shutdown_grace")  # what `omlxctl service install` reads
+
 
 def server_settings(home: Path, spec: Spec, api_keys: tuple[str, ...]) -> ServerSettings:
     """`[server]` as the HTTP side uses it."""
@@ -32,11 +34,15 @@ def server_settings(home: Path, spec: Spec, api_keys: tuple[str, ...]) -> Server
 
 
 def consequences(
-    changes: Sequence[Change], phases: Mapping[str, Phase], served: Collection[str]
+    changes: Sequence[Change],
+    phases: Mapping[str, Phase],
+    served: Collection[str],
+    *,
+    held: Sequence[str] = (),
 ) -> list[str]:
-    """One sentence for every model and listener that the changes touch.
+    """One sentence for every model, listener and service that the changes touch.
 
-    `served`: the models there are after the changes.
+    `served`: the models there are after the changes; `held`: the addresses that launchd holds.
     """
     by_model: dict[str, list[Change]] = {
         model: [] for model, phase in phases.items() if phase in WITH_WORKER and model not in served
@@ -50,6 +56,12 @@ def consequences(
     ]
     if any(change.reload == "rebind" for change in changes):
         found.append("listener: the new address is bound, running responses finish on the old one")
+    in_plist = [change.key for change in changes if held and change.key in IN_PLIST]
+    if in_plist:
+        found.append(
+            f"service: launchd's plist goes by {' and '.join(in_plist)} and must be reinstalled "
+            "after the save: omlxctl service install"
+        )
     return found
 
 

@@ -59,6 +59,21 @@ def test_one_sentence_for_a_model(changes: list[Change], phase: Phase, told: str
     assert consequences(changes, {"a": phase}, {"a"}) == [told]
 
 
+def test_a_plist_that_goes_out_of_date() -> None:
+    """Under launchd a change of what the plist was rendered from asks for a new one."""
+    grace = Change("server.shutdown_grace", 20, 60, "live")
+    (listener, service) = consequences([LISTEN, grace], {}, set(), held=["127.0.0.1:1"])
+    assert listener.startswith("listener: ")
+    assert service == (
+        "service: launchd's plist goes by server.listen and server.shutdown_grace and must be "
+        "reinstalled after the save: omlxctl service install"
+    )
+    assert consequences([grace], {}, set()) == []
+    assert consequences([TTL], {}, {"a"}, held=["127.0.0.1:1"]) == [
+        "a: not loaded; the change counts from its next load"
+    ]
+
+
 def test_a_model_that_goes() -> None:
     """It is unloaded, not replaced; one that is not loaded just goes."""
     unloaded = ["a: finishes what it runs, then is unloaded"]
