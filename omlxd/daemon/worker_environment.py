@@ -13,8 +13,6 @@ _OPENBLAS = (
     "/usr/lib/libopenblas.so.0",
 )
 
-_HUGE_PAGES = "glibc.malloc.hugetlb=1"  # madvise, where the kernel takes advice
-
 
 def worker_environment(
     platform: str,
@@ -26,9 +24,8 @@ def worker_environment(
     """`environ` plus what a worker needs. `platform` as in `sys.platform`; `exists` asks for files.
 
     On Linux, OpenBLAS is preloaded where it is installed: float32 matrix products are 20 to 30
-    times faster than with the BLAS that comes with MLX. Memory comes in huge pages (mallopt(3),
-    glibc.malloc.hugetlb): the first touch of a page is what a prompt pays for after a restart, and
-    after a rest. A set LD_PRELOAD or GLIBC_TUNABLES, even an empty one, is the user's and stays.
+    times faster than with the BLAS that comes with MLX. A set LD_PRELOAD, even an empty one, is
+    the user's and stays.
     """
     made = dict(environ)
     made["PYTHONUNBUFFERED"] = "1"
@@ -36,7 +33,6 @@ def worker_environment(
     made["TOKENIZERS_PARALLELISM"] = "false"
     if platform != "linux":
         return made
-    made.setdefault("GLIBC_TUNABLES", _HUGE_PAGES)
     if "LD_PRELOAD" not in environ:
         library = next((path for path in _OPENBLAS if exists(path)), None)
         if library is not None:

@@ -52,9 +52,3 @@ def test_macos_gets_no_preload() -> None:
         "HF_HUB_OFFLINE",
         "TOKENIZERS_PARALLELISM",
     }
-
-
-def test_memory_comes_in_huge_pages_unless_tuned() -> None:
-    """The user's tuning of the C library stays as it is."""
-    assert made({})["GLIBC_TUNABLES"] == "glibc.malloc.hugetlb=1"
-    assert made({"GLIBC_TUNABLES": ""})["GLIBC_TUNABLES"] == ""
