@@ -93,7 +93,8 @@ print(ctypes.CDLL(None).array_given_back())
 def test_children_do_not_inherit_them(run: Run, pair: list[socket.socket]) -> None:
     """A worker that outlives the daemon must not keep the port."""
     program = """
-numbers = [s.fileno() for s in activate("http")]
+socks = activate("http")
+numbers = [s.fileno() for s in socks]
 check = "import os, sys; print([os.path.exists(f'/proc/self/fd/{n}') for n in sys.argv[1:]])"
 subprocess.run([sys.executable, "-c", check, *map(str, numbers)], close_fds=False, check=True)
 """
