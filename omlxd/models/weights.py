@@ -1,7 +1,7 @@
 """safetensors headers: how large the tensors are, and whether the file is whole.
 
 The library's `safe_open` would bring numpy into the control plane (15 MB) and maps the file; the
-format is eight bytes of length, that much JSON, then the data (huggingface.co/docs/safetensors).
+format is eight bytes of length, that much JSON, then the data.
 """
 
 from __future__ import annotations

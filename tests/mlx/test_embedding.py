@@ -171,7 +171,7 @@ def test_a_classifier_takes_the_pair_as_the_tokenizer_makes_it(folder: Path) -> 
 
 # ------------------------------------------------------------------ the real one
 
-# Cosines of the model card's own sentences, from a float64 computation of the published weights.
+# The model card's own sentences; cosines from a float64 computation with the same weights.
 SENTENCES = ["This is an example sentence", "Each sentence is converted", "A man is eating food."]
 
 
